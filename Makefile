@@ -1,0 +1,36 @@
+# `make demo` and `make test` are enough on a fresh machine: each makes .venv and installs what it needs.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test lint format clean test-lowest
+
+.venv/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed: make PYTHON=python3.12 ..." if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch setuptools
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable ".[dev]"
+	touch $@
+
+demo: .venv/.installed  ## Learn the call graph of Python's standard library, compare, draw
+	$(BIN)/graphstrap demo
+
+test: .venv/.installed lint  ## Lint, types and every test that needs no GPU
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not gpu"
+
+lint: .venv/.installed
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: .venv/.installed
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+test-lowest:  ## The tests again on the lowest versions that pyproject.toml allows
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet --constraint constraints-lowest.txt torch setuptools
+	.venv-lowest/bin/python -m pip install --quiet --constraint constraints-lowest.txt --no-build-isolation --editable ".[dev]"
+	.venv-lowest/bin/python -m pytest -n 2 --dist worksteal -m "not gpu"
+
+clean:
+	rm -rf .venv .venv-lowest .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,43 @@
+"""Graphstrap: node embeddings of any graph without labels, by bootstrapping.
+
+import graphstrap as gs
+
+graph = gs.load("stdlib")
+model = gs.BGRL(seed=0).fit(graph)
+h = model.embed(graph)                      # (N, D) NumPy array
+gs.evaluate(h, graph, protocol="paper")
+"""
+
+import os
+
+# Threads that wait by spinning make training twenty times slower on a busy machine, and 4 % faster on an idle one
+# (docs/LOG.md). OpenMP reads this when PyTorch is first imported, so it stands before the imports that do that.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+from graphstrap.datasets import load
+from graphstrap.errors import InputError
+from graphstrap.estimator import BGRL, Predictions
+from graphstrap.evaluate import Evaluation, evaluate
+from graphstrap.graph import Graph, Splits
+from graphstrap.io.export import write_embeddings
+from graphstrap.io.tables import TableOptions, read_tables
+from graphstrap.recipe import Recipe, load_recipe
+from graphstrap.view import View, ViewSpec
+
+__all__ = [
+    "BGRL",
+    "Evaluation",
+    "Graph",
+    "InputError",
+    "Predictions",
+    "Recipe",
+    "Splits",
+    "TableOptions",
+    "View",
+    "ViewSpec",
+    "evaluate",
+    "load",
+    "load_recipe",
+    "read_tables",
+    "write_embeddings",
+]

@@ -1,0 +1,5 @@
+"""`python -m graphstrap`."""
+
+from graphstrap.cli import main
+
+main()

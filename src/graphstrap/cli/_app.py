@@ -1,0 +1,61 @@
+"""The table of verbs, and what happens when one fails."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import typer
+
+from graphstrap.cli.datasets import datasets
+from graphstrap.cli.demo import demo
+from graphstrap.cli.embed import embed
+from graphstrap.cli.evaluate import evaluate
+from graphstrap.cli.fit import fit
+from graphstrap.cli.info import info
+from graphstrap.cli.neighbors import neighbors
+from graphstrap.cli.predict import predict
+from graphstrap.cli.resume import resume
+from graphstrap.errors import InputError
+from graphstrap.train import DivergedError, InterruptedTrainingError
+
+VERBS: dict[str, Callable[..., None]] = {
+    "demo": demo,
+    "datasets": datasets,
+    "fit": fit,
+    "resume": resume,
+    "embed": embed,
+    "predict": predict,
+    "evaluate": evaluate,
+    "neighbors": neighbors,
+    "info": info,
+}
+
+app = typer.Typer(
+    help="Learn node embeddings of any graph without labels, by bootstrapping (BGRL).",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+for _name, _verb in VERBS.items():
+    app.command(_name)(_verb)
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    try:
+        app(args=arguments, standalone_mode=True)
+    except SystemExit as finished:
+        return int(finished.code or 0)
+    except (InputError, DivergedError) as error:
+        print(f"graphstrap: {error}", file=sys.stderr)
+        return 2
+    except InterruptedTrainingError as stop:
+        print(f"graphstrap: {stop}; nothing is lost: go on with `graphstrap resume`", file=sys.stderr)
+        return 130
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        return 1
+    return 0

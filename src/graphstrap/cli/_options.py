@@ -1,0 +1,67 @@
+"""Options that several verbs share, and how a run folder is opened."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from graphstrap.estimator import BGRL
+from graphstrap.graph import Graph
+from graphstrap.run import Run
+from graphstrap.source import Source
+
+RunFolder = Annotated[Path, typer.Argument(metavar="DIR", help="A run folder that `graphstrap fit` made.")]
+Edges = Annotated[str | None, typer.Option(help="Edge table: CSV or Parquet, or a glob of several files.")]
+Nodes = Annotated[str | None, typer.Option(help="Node table: an id column, feature columns, label, split, type.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no notes.")]
+
+SourceColumn = Annotated[str | None, typer.Option(help="Edge column of source ids [default: `source`, or the first].")]
+TargetColumn = Annotated[str | None, typer.Option(help="Edge column of target ids [default: `target`, or the second].")]
+WeightColumn = Annotated[str | None, typer.Option(help="Edge column of weights [default: `weight`].")]
+EdgeTypeColumn = Annotated[str | None, typer.Option(help="Edge column of types [default: `type`].")]
+EdgeTimeColumn = Annotated[str | None, typer.Option(help="Edge column of times [default: `time`].")]
+IdColumn = Annotated[str | None, typer.Option(help="Node column of ids [default: `id`, or the first].")]
+LabelColumn = Annotated[str | None, typer.Option(help="Node column of labels [default: `label`].")]
+SplitColumn = Annotated[str | None, typer.Option(help="Node column of train/val/test [default: `split`].")]
+TypeColumn = Annotated[str | None, typer.Option(help="Node column of types [default: `type`].")]
+NodeTimeColumn = Annotated[str | None, typer.Option(help="Node column of times [default: `time`].")]
+FeatureColumns = Annotated[str | None, typer.Option(help="Feature columns, separated by commas [default: all others].")]
+IgnoreColumns = Annotated[str | None, typer.Option(help="Columns to leave out, separated by commas.")]
+Directed = Annotated[bool, typer.Option("--directed", help="Keep edge directions instead of adding every reverse.")]
+IgnoreUnknownNodes = Annotated[bool, typer.Option("--ignore-unknown-nodes", help="Drop edges that name unknown nodes.")]
+
+
+def names(text: str | None) -> tuple[str, ...] | None:
+    """`"a, b"` to `("a", "b")`."""
+    return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def note(text: str, *, quiet: bool = False) -> None:
+    """A line for the person at the terminal, on stderr."""
+    if not quiet:
+        print(text, file=sys.stderr)
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, ensure_ascii=False))
+
+
+def load_graph_of(run: Run, *, quiet: bool = False) -> Graph:
+    """The graph that a run was trained on, as it is now."""
+    graph = Source.from_dict(run.info["source"]).load()
+    if graph.fingerprint != run.info["graph"]["fingerprint"]:
+        note(f"note: the graph has changed since {run.folder} was trained; this is the graph as it is now", quiet=quiet)
+    return graph
+
+
+def open_run(folder: Path, *, device: str, quiet: bool = False) -> tuple[BGRL, Graph]:
+    """A finished run's model and graph."""
+    run = Run.open(folder)
+    model = BGRL.load(folder, device=device)
+    return model, load_graph_of(run, quiet=quiet)

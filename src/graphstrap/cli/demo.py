@@ -1,0 +1,63 @@
+"""graphstrap demo: learn the call graph of Python's standard library, compare, list neighbours, draw."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from graphstrap.cli import _options as o
+from graphstrap.datasets import load
+from graphstrap.estimator import BGRL, random_init
+from graphstrap.evaluate import evaluate
+from graphstrap.graph import Graph
+from graphstrap.neighbors import find_neighbors, find_node
+from graphstrap.report import draw_map
+
+_SHOWN = ("statistics.mean", "json.dumps", "posixpath.join")
+
+
+def demo(
+    picture: Annotated[Path, typer.Option(help="Where to draw the embedding space.")] = Path("graphstrap-demo.png"),
+    seed: Annotated[int, typer.Option(help="Fixes weights and views.", min=0)] = 0,
+    as_json: o.AsJson = False,
+    quiet: o.Quiet = False,
+) -> None:
+    """Learn the standard library's call graph without labels, then see what the embedding knows."""
+    started = time.monotonic()
+    quiet = quiet or as_json
+    o.note("reading the call graph of Python's standard library", quiet=quiet)
+    graph = load("stdlib")
+    o.note(
+        f"{graph.num_nodes:,} functions, {graph.cleaning.num_edges_given:,} calls, {graph.num_classes} modules",
+        quiet=quiet,
+    )
+    model = BGRL(seed=seed, device="cpu").fit(graph, progress=not quiet)
+    h = model.embed(graph)
+    assert graph.x is not None
+    rows = {
+        "raw": evaluate(graph.x, graph).mean,
+        "random_init": evaluate(random_init(graph, model.recipe_, seed=seed, device="cpu"), graph).mean,
+        "bgrl": evaluate(h, graph).mean,
+    }
+    assert graph.labels is not None
+    title = "Functions of Python's standard library, by what they call and how they are written"
+    draw_map(h, graph.labels.numpy(), graph.class_names or (), picture, title=title)
+    seconds = round(time.monotonic() - started, 1)
+    if as_json:
+        o.print_json({"dataset": "stdlib", **{name: round(mean, 2) for name, mean in rows.items()}, "seconds": seconds})
+        return
+    print("Which module is a function from? Linear probe, 10 % of the labels (protocol: paper), accuracy in %")
+    for name, mean in rows.items():
+        print(f"  {name.replace('_', ' '):12s} {mean:5.1f}")
+    for name in _SHOWN:
+        print(f"nearest to {name}: {', '.join(_neighbors(graph, h, name))}")
+    print(f"picture: {picture}")
+    print(f"{seconds} s")
+
+
+def _neighbors(graph: Graph, h: np.ndarray[tuple[int, ...], np.dtype[np.float32]], name: str) -> list[str]:
+    return [str(graph.external_ids[i]) for i, _ in find_neighbors(h, find_node(graph, name), k=6)]

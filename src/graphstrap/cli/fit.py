@@ -1,0 +1,92 @@
+"""graphstrap fit: train on a dataset or on two tables, and leave a run folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphstrap.cli import _options as o
+from graphstrap.errors import InputError
+from graphstrap.estimator import BGRL
+from graphstrap.io.tables import TableOptions
+from graphstrap.ops import resolve_device
+from graphstrap.recipe import Recipe, load_recipe, parse_settings
+from graphstrap.source import Source
+from graphstrap.train import InterruptedTrainingError
+
+
+def fit(
+    source: Annotated[str | None, typer.Argument(help="A dataset's name (see `datasets`) or an .npz file.")] = None,
+    run: Annotated[Path | None, typer.Option(help="The run folder to make.")] = None,
+    edges: o.Edges = None,
+    nodes: o.Nodes = None,
+    method: Annotated[str, typer.Option(help="The method to train.")] = "bgrl",
+    recipe: Annotated[
+        str | None, typer.Option(help="A recipe's name or a TOML file [default: made from the graph].")
+    ] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Replace a setting: train.steps=2000.")] = None,
+    seed: Annotated[int, typer.Option(help="Fixes weights and views.", min=0)] = 0,
+    from_: Annotated[Path | None, typer.Option("--from", help="Start from another run's weights and recipe.")] = None,
+    device: o.Device = "auto",
+    source_column: o.SourceColumn = None,
+    target_column: o.TargetColumn = None,
+    weight_column: o.WeightColumn = None,
+    edge_type_column: o.EdgeTypeColumn = None,
+    edge_time_column: o.EdgeTimeColumn = None,
+    id_column: o.IdColumn = None,
+    label_column: o.LabelColumn = None,
+    split_column: o.SplitColumn = None,
+    type_column: o.TypeColumn = None,
+    node_time_column: o.NodeTimeColumn = None,
+    feature_columns: o.FeatureColumns = None,
+    ignore_columns: o.IgnoreColumns = None,
+    directed: o.Directed = False,
+    ignore_unknown_nodes: o.IgnoreUnknownNodes = False,
+    quiet: o.Quiet = False,
+) -> None:
+    """Train on a graph without looking at its labels; everything lands in a run folder."""
+    if run is None:
+        raise InputError("name the folder that the run is to live in: --run DIR")
+    if run.exists():
+        raise InputError(f"run folder {run} exists: choose another --run, or go on with `graphstrap resume {run}`")
+    options = TableOptions(
+        source=source_column,
+        target=target_column,
+        weight=weight_column,
+        edge_type=edge_type_column,
+        time=edge_time_column,
+        id=id_column,
+        label=label_column,
+        split=split_column,
+        type=type_column,
+        node_time=node_time_column,
+        feature_columns=o.names(feature_columns),
+        ignore_columns=o.names(ignore_columns) or (),
+        directed=directed,
+        ignore_unknown_nodes=ignore_unknown_nodes,
+    )
+    settings = parse_settings(set_ or []) | ({"method.name": method} if method != "bgrl" else {})
+    resolve_device(device)
+    (load_recipe(recipe) if recipe not in (None, "default") else Recipe()).with_settings(settings)  # mistakes show now
+    where = Source(source, edges, nodes, options)
+    earlier = None if from_ is None else BGRL.load(from_)
+    estimator = BGRL(
+        recipe=recipe or ("default" if earlier is None else earlier.recipe_),
+        settings=settings,
+        seed=seed,
+        device=device,
+    )
+    graph = where.load()
+    o.note(f"{graph}\n{graph.cleaning}", quiet=quiet)
+    estimator.resolve(graph)
+    for reason in estimator.reasons_:
+        o.note(f"  {reason}", quiet=quiet)
+    try:
+        estimator.fit(graph, run=run, source=where.to_dict(), start_from=earlier, progress=not quiet)
+    except InterruptedTrainingError as stop:
+        o.note(f"{stop}, saved: go on with `graphstrap resume {run}`")
+        raise typer.Exit(130) from stop
+    print(f"{run}: trained {estimator.recipe_.train.steps} steps, loss {estimator.metrics_[-1]['loss']:.4f}")
+    o.note(f"next: graphstrap embed {run} --to embeddings.parquet", quiet=quiet)

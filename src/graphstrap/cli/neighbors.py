@@ -1,0 +1,30 @@
+"""graphstrap neighbors: the nodes most like a given one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from graphstrap.cli import _options as o
+from graphstrap.neighbors import find_neighbors, find_node
+
+
+def neighbors(
+    folder: o.RunFolder,
+    node: Annotated[str, typer.Option(help="The node's id, as in the node table.")],
+    k: Annotated[int, typer.Option("-k", help="How many.", min=1)] = 10,
+    device: o.Device = "auto",
+    as_json: o.AsJson = False,
+    quiet: o.Quiet = False,
+) -> None:
+    """List the k nearest nodes by cosine similarity of their embeddings."""
+    model, graph = o.open_run(folder, device=device, quiet=quiet)
+    index = find_node(graph, node)
+    found = find_neighbors(model.embed(graph), index, k=k)
+    ids = graph.external_ids
+    if as_json:
+        o.print_json([{"id": ids[i].item(), "similarity": round(similarity, 6)} for i, similarity in found])
+        return
+    for i, similarity in found:
+        print(f"{similarity:.4f}  {ids[i]}")

@@ -1,0 +1,18 @@
+"""Frozen encoder to array: embeddings of the graph it was trained on, or of one it never saw."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from graphstrap.graph import Graph
+from graphstrap.model import Model
+
+
+def embed(model: Model, graph: Graph, *, device: torch.device) -> np.ndarray[Any, Any]:
+    """(N, D) float32, in the order of the graph's nodes. Nothing is trained."""
+    model.module.to(device)
+    h = model.method.embed(model.transform(graph).to(device))
+    return h.float().cpu().numpy()

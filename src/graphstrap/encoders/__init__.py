@@ -1,0 +1,52 @@
+"""Encoders map (Graph, View) to embeddings. Each is a torch module called as `encoder(graph, view)`, giving (N, D)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from graphstrap.encoders.gcn import GCN
+from graphstrap.graph import Graph
+from graphstrap.view import CLEAN, View
+
+ENCODERS: dict[str, Callable[..., nn.Module]] = {"gcn": GCN}
+
+
+class Encoder(Protocol):
+    """What methods ask of an encoder."""
+
+    embedding_size: int
+
+    def __call__(self, graph: Graph, view: View = CLEAN) -> Tensor: ...
+
+
+def encode_both(online: nn.Module, target: nn.Module, graph: Graph, view: View) -> tuple[Tensor, Tensor]:
+    """Both networks' embeddings of one view, the target's without gradient: (h, t).
+
+    The two share the view's masked adjacency; a fast path may share the whole pass over the edges.
+    """
+    h = online(graph, view)
+    with torch.no_grad():
+        t = target(graph, view)
+    return h, t
+
+
+def recalibrate_batch_norm(encoder: nn.Module, graph: Graph) -> None:
+    """Set batch-norm statistics to those of the clean graph, the one that embeddings are made of.
+
+    The running averages of training describe augmented views, whose degrees and features are thinned out.
+    """
+    norms = [module for module in encoder.modules() if isinstance(module, nn.BatchNorm1d)]
+    new_batch_weights = [norm.momentum for norm in norms]  # PyTorch's `momentum` is the weight of the NEW batch
+    was_training = encoder.training
+    encoder.train()
+    for norm in norms:
+        norm.momentum = 1.0
+    with torch.no_grad():
+        encoder(graph, CLEAN)
+    for norm, weight in zip(norms, new_batch_weights, strict=True):
+        norm.momentum = weight
+    encoder.train(was_training)

@@ -1,0 +1,213 @@
+"""The estimator: `BGRL(...).fit(graph).embed(graph)`, with scikit-learn's manners."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from graphstrap.defaults import choose_recipe
+from graphstrap.embed import embed
+from graphstrap.encoders import recalibrate_batch_norm
+from graphstrap.errors import InputError
+from graphstrap.evaluate import evaluate, fit_probe
+from graphstrap.graph import Graph
+from graphstrap.methods import Method
+from graphstrap.model import Model
+from graphstrap.ops import resolve_device
+from graphstrap.recipe import Recipe, load_recipe
+from graphstrap.run import Run, load_state
+from graphstrap.train import train
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """For each node asked about: its number, the most probable class, and the probability of every class."""
+
+    nodes: np.ndarray[Any, Any]  # (M,)
+    labels: np.ndarray[Any, Any]  # (M,) class numbers
+    probabilities: np.ndarray[Any, Any]  # (M, C)
+
+
+class BGRL:
+    """Learn node embeddings without labels by bootstrapping.
+
+    Args:
+        recipe: "default" (made from the graph), a shipped recipe's name, the path of a TOML file, or a Recipe.
+        settings: dotted keys that replace the recipe's, such as {"train.steps": 2000}.
+        seed: fixes initial weights and every view: the same seed on the same machine gives the same bits.
+        device: "auto", "cpu" or "cuda".
+
+    After `fit`: `model_` (weights, recipe, feature transform), `recipe_`, `reasons_` (what `default` chose, and why),
+    `metrics_` (what was logged).
+    """
+
+    def __init__(
+        self,
+        *,
+        recipe: str | Recipe = "default",
+        settings: Mapping[str, Any] | None = None,
+        seed: int = 0,
+        device: str = "auto",
+    ) -> None:
+        self.recipe = recipe
+        self.settings = settings
+        self.seed = seed
+        self.device = device
+
+    def fit(
+        self,
+        graph: Graph,
+        *,
+        run: str | Path | None = None,
+        source: Mapping[str, Any] | None = None,
+        start_from: BGRL | None = None,
+        progress: bool = False,
+    ) -> Self:
+        """Train on a graph; its labels are not looked at. With `run`, leave a folder that can be resumed.
+
+        `start_from` takes the weights of another fitted estimator: for a graph that has changed since.
+        """
+        recipe = self.resolve(graph)
+        device = str(resolve_device(self.device))
+        folder = None
+        if run is not None:
+            description = dict(source or {})
+            folder = Run.create(
+                Path(run), recipe=recipe, source=description, seed=self.seed, device=device, graph=graph
+            )
+        self.model_ = Model.build(graph, recipe, seed=self.seed)
+        if start_from is not None:
+            _copy_weights(start_from.model_, self.model_)
+            if folder is not None:
+                folder.save_start(self.model_.module)
+        return self._train(graph, folder, progress=progress)
+
+    def resolve(self, graph: Graph) -> Recipe:
+        """The recipe that `fit` would run on this graph; `reasons_` then says what was chosen and why."""
+        check_trainable(graph)
+        recipe, self.reasons_ = resolve_recipe(self.recipe, graph, self.settings or {})
+        return recipe
+
+    @classmethod
+    def resume(cls, run: str | Path, graph: Graph, *, progress: bool = False) -> Self:
+        """Go on with an interrupted run, exactly where its last checkpoint stands."""
+        folder = Run.open(Path(run))
+        if folder.info["graph"]["fingerprint"] != graph.fingerprint:
+            raise InputError(
+                f"the graph has changed since {run} was started: fit anew, with --from {run} to keep its weights"
+            )
+        estimator = cls(recipe=folder.recipe, seed=folder.info["seed"], device=folder.info["device"])
+        estimator.reasons_ = []
+        estimator.model_ = Model.build(graph, folder.recipe, seed=estimator.seed)
+        folder.load_start(estimator.model_.module)
+        return estimator._train(graph, folder, progress=progress)
+
+    def embed(self, graph: Graph) -> np.ndarray[Any, Any]:
+        """(N, D) embeddings of this graph or another one with the same feature columns. Nothing is trained."""
+        return embed(self._fitted(), graph, device=resolve_device(self.device))
+
+    def predict(self, graph: Graph, *, h: np.ndarray[Any, Any] | None = None) -> Predictions:
+        """Labels and probabilities for the unlabelled nodes, by a linear probe fitted on the labelled ones."""
+        if graph.labels is None or graph.labels.dim() != 1:
+            raise InputError("predict needs one label column in which some nodes have a label and others do not")
+        labels = graph.labels.cpu().numpy()
+        known, unknown = np.flatnonzero(labels >= 0), np.flatnonzero(labels < 0)
+        if len(np.unique(labels[known])) < 2:
+            raise InputError(
+                f"predict needs labelled nodes of at least two classes, got {len(known)} labelled nodes of one"
+            )
+        h = self.embed(graph) if h is None else h
+        probe = fit_probe(h, labels, train=known, seed=self.seed, num_classes=graph.num_classes)
+        probabilities = probe.probabilities(h[unknown])
+        return Predictions(unknown, probabilities.argmax(1), probabilities)
+
+    def save(self, folder: str | Path) -> None:
+        """Write `model.safetensors` into a folder."""
+        self._fitted().save(Path(folder))
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: str = "auto") -> Self:
+        """Read what `save` wrote, or a finished run folder."""
+        model = Model.load(Path(folder))
+        estimator = cls(recipe=model.recipe, seed=model.seed, device=device)
+        estimator.model_, estimator.recipe_, estimator.reasons_ = model, model.recipe, []
+        return estimator
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        return {"recipe": self.recipe, "settings": self.settings, "seed": self.seed, "device": self.device}
+
+    def set_params(self, **parameters: Any) -> Self:
+        for name, value in parameters.items():
+            if name not in self.get_params():
+                raise ValueError(f"there is no parameter {name!r}: take one of {', '.join(self.get_params())}")
+            setattr(self, name, value)
+        return self
+
+    def _fitted(self) -> Model:
+        if not hasattr(self, "model_"):
+            raise InputError("this estimator is not fitted yet: call fit(graph) first")
+        return self.model_
+
+    def _train(self, graph: Graph, run: Run | None, *, progress: bool) -> Self:
+        model, device = self.model_, resolve_device(self.device)
+        self.recipe_ = model.recipe
+        model.module.to(device)
+        prepared = model.transform(graph).to(device)
+        labelled = graph.labels is not None and graph.labels.dim() == 1
+
+        def evaluate_now(method: Method) -> dict[str, float]:
+            h = method.embed(prepared).cpu().numpy()
+            return {"accuracy": evaluate(h, graph, protocol="paper", num_runs=1).mean}
+
+        self.metrics_ = train(
+            model.method,
+            prepared,
+            recipe=model.recipe,
+            seed=self.seed,
+            run=run,
+            evaluate=evaluate_now if labelled else None,
+            progress=progress,
+        )
+        if model.recipe.encoder.batch_norm_statistics == "recalibrated":
+            recalibrate_batch_norm(model.method.online, prepared)
+        if run is not None:
+            model.save(run.folder)
+        return self
+
+
+def random_init(graph: Graph, recipe: Recipe, *, seed: int, device: str = "auto") -> np.ndarray[Any, Any]:
+    """Embeddings of an encoder that was never trained: the baseline that says what training adds."""
+    model = Model.build(graph, recipe, seed=seed)
+    if recipe.encoder.batch_norm_statistics == "recalibrated":
+        recalibrate_batch_norm(model.method.online, model.transform(graph))
+    return embed(model, graph, device=resolve_device(device))
+
+
+def resolve_recipe(recipe: str | Recipe, graph: Graph, settings: Mapping[str, Any]) -> tuple[Recipe, list[str]]:
+    """The recipe to run and, where it was made from the graph, what was chosen and why."""
+    reasons: list[str] = []
+    if recipe == "default":
+        recipe, reasons = choose_recipe(graph)
+    elif isinstance(recipe, str):
+        recipe = load_recipe(recipe)
+    return recipe.with_settings(settings), reasons
+
+
+def check_trainable(graph: Graph) -> None:
+    if graph.num_nodes == 0:
+        raise InputError("the graph is empty: give a table with at least one node")
+    if graph.num_edges == 0:
+        raise InputError("the graph has no edges: give at least one edge between two different nodes")
+
+
+def _copy_weights(old: Model, new: Model) -> None:
+    if old.transform.sizes != new.transform.sizes:
+        raise InputError(
+            f"the earlier run has {list(old.transform.sizes)} feature columns, this graph {list(new.transform.sizes)}: "
+            "a warm start needs the same ones"
+        )
+    load_state(new.module, dict(old.module.state_dict()), Path("the earlier run"))

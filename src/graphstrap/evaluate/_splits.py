@@ -1,0 +1,73 @@
+"""Splits: which nodes a run fits on, chooses on and is tested on.
+
+A run's split depends on (seed, run) and on nothing else: the same for every method, solver and number of runs.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from graphstrap.errors import InputError
+from graphstrap.evaluate._rows import Index
+from graphstrap.graph import Splits
+
+MIN_NODES = 10
+
+
+class Split(NamedTuple):
+    """Node numbers, disjoint. An empty `val` means: choose on random halves of `train`."""
+
+    train: Index
+    val: Index
+    test: Index
+
+
+def run_generator(seed: int, run: int) -> np.random.Generator:
+    return np.random.default_rng((seed, run))
+
+
+def tenths(nodes: Index, generator: np.random.Generator) -> Split:
+    """A random 10 / 10 / 80 split, as the paper describes."""
+    tenth = _part(nodes, 10)
+    return Split(*np.split(generator.permutation(nodes), [tenth, 2 * tenth]))
+
+
+def fifths(nodes: Index, generator: np.random.Generator) -> Split:
+    """A random 20 / 80 split without validation nodes, as the reference code does."""
+    train, test = np.split(generator.permutation(nodes), [_part(nodes, 5)])
+    return Split(train, train[:0], test)
+
+
+def published(splits: Splits | None, nodes: Index) -> list[Split]:
+    """The splits that come with the graph, of its labelled `nodes`."""
+    if splits is None:
+        raise InputError(
+            "the protocol 'public' needs published splits and this graph has none: use 'paper' or 'reference', "
+            "which draw random splits, or load the graph with its train, val and test masks"
+        )
+    return [_published(splits, nodes, column) for column in range(splits.num_splits)]
+
+
+def _published(splits: Splits, nodes: Index, column: int) -> Split:
+    split = Split(*[_members(mask, nodes, column) for mask in (splits.train, splits.val, splits.test)])
+    if len(split.train) == 0 or len(split.test) == 0:
+        raise InputError(f"published split {column} has no labelled training or test node")
+    return split
+
+
+def _members(mask: Tensor, nodes: Index, column: int) -> Index:
+    """A mask of one column serves all splits, as the test mask of WikiCS does."""
+    columns = mask.detach().cpu().numpy().reshape(len(mask), -1)
+    if columns.shape[1] == 0:
+        return nodes[:0]
+    members: Index = nodes[columns[nodes, min(column, columns.shape[1] - 1)].astype(bool)]
+    return members
+
+
+def _part(nodes: Index, parts: int) -> int:
+    if len(nodes) < MIN_NODES:
+        raise InputError(f"a random split needs at least {MIN_NODES} labelled nodes, the graph has {len(nodes)}")
+    return len(nodes) // parts

@@ -1,0 +1,167 @@
+"""From a graph's raw features to what the encoder sees: scaling, and structural features for graphs that have none.
+
+What is learned from the training graph (column means, names, widths) is kept, so that a new graph is treated the same
+way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphstrap.errors import InputError
+from graphstrap.graph import Features, Graph
+from graphstrap.keep import child_seed, hash32
+from graphstrap.ops import propagate
+from graphstrap.sparse import SparseMatrix
+from graphstrap.view import CLEAN
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureTransform:
+    """Fitted on the training graph, applied to any graph.
+
+    Args:
+        scaling: "row", "column" or "none".
+        structural_size: random-projection columns for a node type without features.
+        sizes: width of each raw block, 0 for a type without features.
+        names: the raw columns' names, where the graph has them.
+        means, scales: for "column", one tensor per block.
+    """
+
+    scaling: str
+    structural_size: int
+    sizes: tuple[int, ...]
+    names: tuple[str, ...] | None
+    means: tuple[Tensor, ...] = ()
+    scales: tuple[Tensor, ...] = ()
+
+    @classmethod
+    def fit(cls, graph: Graph, *, scaling: str, structural_size: int) -> FeatureTransform:
+        transform = cls(scaling, structural_size, graph.num_features, graph.feature_names)
+        if scaling != "column":
+            return transform
+        blocks = [_dense(block) for block in transform._filled(graph) if block is not None]
+        means = tuple(block.mean(0) for block in blocks)
+        scales = tuple(torch.where(s > 1e-8, s, torch.ones_like(s)) for s in (b.std(0, correction=0) for b in blocks))
+        return cls(scaling, structural_size, graph.num_features, graph.feature_names, means, scales)
+
+    @property
+    def output_sizes(self) -> tuple[int, ...]:
+        return tuple(size or self.structural_size + 2 for size in self.sizes)
+
+    def __call__(self, graph: Graph) -> Graph:
+        """The graph with the features that the encoder was trained on."""
+        blocks = self._filled(self._matched(graph))
+        if self.scaling == "row":
+            # Structural columns have a scale of their own, and negative entries that would not sum to anything.
+            blocks = [_scale_rows(b) if size else b for b, size in zip(blocks, self.sizes, strict=True)]
+        if self.scaling == "column":
+            blocks = [(_dense(b) - m) / s for b, m, s in zip(blocks, self.means, self.scales, strict=True)]
+        return graph.with_features(*blocks)
+
+    def _matched(self, graph: Graph) -> Graph:
+        """The graph with its columns in the order of training, or an error that says what differs."""
+        if graph.num_features != self.sizes:
+            raise InputError(
+                f"the model was trained on {_describe(self.sizes)}, this graph has {_describe(graph.num_features)}: "
+                "give the same feature columns"
+            )
+        names, block = graph.feature_names, graph.features[0]
+        if not self.names or not names or names == self.names or block is None:
+            return graph
+        missing = [name for name in self.names if name not in names]
+        if missing:
+            raise InputError(f"feature column {missing[0]!r} was there in training, but this graph has no such column")
+        order = torch.tensor([names.index(name) for name in self.names])
+        dense = _dense(block)[:, order]
+        return graph.with_features(dense)
+
+    def _filled(self, graph: Graph) -> list[Features]:
+        if all(block is not None for block in graph.features):
+            return [block for block in graph.features if block is not None]
+        structural = structural_features(graph, num_columns=self.structural_size)
+        offsets = graph.type_offsets
+        return [
+            structural[offsets[t] : offsets[t + 1]] if block is None else block
+            for t, block in enumerate(graph.features)
+        ]
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """What to save: a JSON object and named tensors."""
+        tensors = {f"means.{i}": mean for i, mean in enumerate(self.means)}
+        tensors |= {f"scales.{i}": scale for i, scale in enumerate(self.scales)}
+        names = None if self.names is None else list(self.names)
+        info = {
+            "scaling": self.scaling,
+            "structural_size": self.structural_size,
+            "sizes": list(self.sizes),
+            "names": names,
+        }
+        return info, tensors
+
+    @classmethod
+    def from_state(cls, info: dict[str, Any], tensors: dict[str, Tensor]) -> FeatureTransform:
+        count = len(tensors) // 2
+        return cls(
+            info["scaling"],
+            info["structural_size"],
+            tuple(info["sizes"]),
+            None if info["names"] is None else tuple(info["names"]),
+            tuple(tensors[f"means.{i}"] for i in range(count)),
+            tuple(tensors[f"scales.{i}"] for i in range(count)),
+        )
+
+
+def structural_features(graph: Graph, *, num_columns: int, seed: int = 0) -> Tensor:
+    """(N, num_columns + 2): where a node sits in the graph, then log in-degree and log out-degree.
+
+    A random vector for each node, spread over two and three hops and scaled to unit length: nodes that reach the same
+    part of the graph get similar vectors. The vector is a hash of the node's external id, so it is the same in every
+    graph that has the node.
+    """
+    spread = _random_vectors(graph, num_columns, seed)
+    total = torch.zeros_like(spread)
+    for hop in range(3):
+        spread = propagate(graph, CLEAN, spread, norm="symmetric")
+        if hop >= 1:
+            total += torch.nn.functional.normalize(spread, dim=1)
+    degrees = torch.stack([graph.in_degrees, graph.transpose.indptr.diff()], dim=1).float().log1p()
+    return torch.cat([total, degrees / 4.0], dim=1)
+
+
+def _random_vectors(graph: Graph, num_columns: int, seed: int) -> Tensor:
+    """(N, num_columns) of +1 and -1, hashed from external ids and columns."""
+    ids = torch.from_numpy(_id_numbers(graph.external_ids)).to(graph.device)
+    columns = torch.arange(num_columns, device=graph.device)
+    words = hash32(hash32(ids, child_seed(seed, 7))[:, None] * num_columns + columns, child_seed(seed, 8))
+    return torch.as_tensor((words & 1) * 2 - 1).float()
+
+
+def _id_numbers(ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Non-negative integers for ids of any type: the integer itself, or a hash of the text."""
+    if ids.dtype.kind in "iu":
+        return ids.astype(np.int64) & 0x7FFF_FFFF_FFFF_FFFF
+    digests = b"".join(hashlib.blake2b(str(i).encode(), digest_size=8).digest() for i in ids)
+    return np.frombuffer(digests, dtype="<i8") & 0x7FFF_FFFF_FFFF_FFFF
+
+
+def _scale_rows(block: Features) -> Features:
+    """Rows divided by the sum of their absolute values; an all-zero row stays zero."""
+    if isinstance(block, SparseMatrix):
+        sums = torch.segment_reduce(block.values.abs(), "sum", offsets=block.indptr)
+        return block.with_values(block.values / sums.clamp(min=1e-12)[block.rows])
+    return block / block.abs().sum(1, keepdim=True).clamp(min=1e-12)
+
+
+def _dense(block: Features) -> Tensor:
+    return block.to_dense() if isinstance(block, SparseMatrix) else block
+
+
+def _describe(sizes: tuple[int, ...]) -> str:
+    return " and ".join(f"{size} feature columns" if size else "no features" for size in sizes)

@@ -1,0 +1,413 @@
+"""Graph: a frozen value. Whole graphs, sampled batches and heterogeneous graphs are all this one class.
+
+Edges are held as CSR by destination: the sources of the edges into node i are `indices[indptr[i]:indptr[i + 1]]`,
+sorted. The position of an edge in `indices` is its id. Nodes of one type are contiguous: type t holds the nodes from
+`type_offsets[t]` up to `type_offsets[t + 1]`, and has a feature block of its own width, or none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphstrap.sparse import SparseMatrix
+
+Features = Tensor | SparseMatrix
+
+
+class Transpose(NamedTuple):
+    """CSR of outgoing edges. `edge_positions` says where each of them stands in the graph's own `indices`."""
+
+    indptr: Tensor  # (N + 1,) int64
+    indices: Tensor  # (E,) destinations
+    edge_positions: Tensor  # (E,) int64
+
+
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """Published train, validation and test nodes: boolean masks of shape (N, S), one column per split."""
+
+    train: Tensor
+    val: Tensor
+    test: Tensor
+
+    @property
+    def num_splits(self) -> int:
+        return int(self.train.shape[1])
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    """What was done to the edges on the way in."""
+
+    num_edges_given: int = 0
+    num_self_loops_dropped: int = 0
+    num_duplicates_merged: int = 0
+    num_reverse_edges_added: int = 0
+
+    def __str__(self) -> str:
+        done = [
+            f"{self.num_self_loops_dropped:,} self-loops dropped" if self.num_self_loops_dropped else "",
+            f"{self.num_reverse_edges_added:,} reverse edges added" if self.num_reverse_edges_added else "",
+            f"{self.num_duplicates_merged:,} duplicates merged" if self.num_duplicates_merged else "",
+        ]
+        return f"{self.num_edges_given:,} edges given; " + (", ".join(d for d in done if d) or "nothing to clean")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Graph:
+    """A directed graph, as a value: nothing mutates it.
+
+    Args:
+        indptr: (N + 1,) int64, start of each node's incoming edges.
+        indices: (E,) int32 (int64 from 2**31 nodes up), source of each edge, sorted within a row.
+        features: one block per node type, dense float32 (N_t, F_t), sparse, or None.
+        type_offsets: (T + 1,) first node of each type, then N.
+        labels: (N,) int64 with -1 for "none", or (N, C) uint8 for several labels a node.
+        splits: published splits.
+        edge_types, edge_weights, edge_times, edge_columns: aligned with `indices`.
+        ids: (N,) external ids as a NumPy array of integers or strings; None means 0..N-1.
+        node_ids, edge_ids: in a batch, the int64 global ids of its nodes and edges.
+        num_roots: in a batch, the number of leading nodes that the loss applies to; None means all.
+    """
+
+    indptr: Tensor
+    indices: Tensor
+    features: tuple[Features | None, ...] = (None,)
+    type_offsets: tuple[int, ...] = ()
+    node_types: tuple[str, ...] = ("node",)
+    labels: Tensor | None = None
+    class_names: tuple[str, ...] | None = None
+    splits: Splits | None = None
+    node_times: Tensor | None = None
+    edge_types: Tensor | None = None
+    edge_type_names: tuple[str, ...] = ()
+    edge_weights: Tensor | None = None
+    edge_times: Tensor | None = None
+    edge_columns: Tensor | None = None
+    edge_column_names: tuple[str, ...] = ()
+    ids: np.ndarray[Any, Any] | None = None
+    node_ids: Tensor | None = None
+    edge_ids: Tensor | None = None
+    num_roots: int | None = None
+    feature_names: tuple[str, ...] | None = None
+    cleaning: Cleaning = Cleaning()
+    name: str = "graph"
+
+    def __post_init__(self) -> None:
+        if not self.type_offsets:
+            object.__setattr__(self, "type_offsets", (0, self.num_nodes))
+        _check(self)
+
+    # ---- sizes -------------------------------------------------------------------------------------------------------
+
+    @property
+    def num_nodes(self) -> int:
+        return int(self.indptr.shape[0]) - 1
+
+    @property
+    def num_edges(self) -> int:
+        return int(self.indices.shape[0])
+
+    @property
+    def num_features(self) -> tuple[int, ...]:
+        """The width of each type's feature block; 0 where there is none."""
+        return tuple(0 if block is None else int(block.shape[1]) for block in self.features)
+
+    @property
+    def num_classes(self) -> int:
+        if self.labels is None:
+            return 0
+        if self.labels.dim() == 2:
+            return int(self.labels.shape[1])
+        return len(self.class_names) if self.class_names is not None else int(self.labels.max()) + 1
+
+    @property
+    def device(self) -> torch.device:
+        return self.indptr.device
+
+    @property
+    def x(self) -> Features | None:
+        """The features of a graph with one node type."""
+        if len(self.features) != 1:
+            raise ValueError(
+                f"graph has {len(self.features)} node types: ask for graph.features[type] instead of graph.x"
+            )
+        return self.features[0]
+
+    @property
+    def in_degrees(self) -> Tensor:
+        return self.indptr.diff()
+
+    @property
+    def external_ids(self) -> np.ndarray[Any, Any]:
+        return np.arange(self.num_nodes) if self.ids is None else self.ids
+
+    @cached_property
+    def targets(self) -> Tensor:
+        """(E,) destination of each edge."""
+        return torch.repeat_interleave(torch.arange(self.num_nodes, device=self.device), self.in_degrees)
+
+    @cached_property
+    def transpose(self) -> Transpose:
+        order = torch.sort(self.indices, stable=True).indices
+        counts = torch.bincount(self.indices, minlength=self.num_nodes)
+        indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        return Transpose(indptr, self.targets[order].to(self.indices.dtype), order)
+
+    @cached_property
+    def is_symmetric(self) -> bool:
+        """Whether every edge has its reverse."""
+        back = self.transpose
+        return bool(torch.equal(back.indptr, self.indptr) and torch.equal(back.indices, self.indices))
+
+    # ---- making one --------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_edges(
+        cls,
+        source: Any,
+        target: Any,
+        *,
+        num_nodes: int | None = None,
+        directed: bool = False,
+        self_loops: str = "drop",
+        duplicates: str = "merge",
+        x: Any = None,
+        labels: Any = None,
+        edge_types: Any = None,
+        edge_type_names: tuple[str, ...] = (),
+        edge_weights: Any = None,
+        edge_times: Any = None,
+        edge_columns: Any = None,
+        **rest: Any,
+    ) -> Self:
+        """Build a graph from two aligned arrays of node numbers.
+
+        `directed=False` adds the reverse of every edge that has none (of a type "reverse_<name>" where edges have
+        types). Merged duplicates add up their weights and keep the first one's other columns. `graph.cleaning` says
+        what was done.
+        """
+        _check_choice("self_loops", self_loops, ("drop", "keep"))
+        _check_choice("duplicates", duplicates, ("merge", "keep"))
+        columns = _EdgeTable(
+            source=_integers("source", source),
+            target=_integers("target", target),
+            types=None if edge_types is None else _integers("edge_types", edge_types),
+            weights=_floats(edge_weights),
+            times=None if edge_times is None else torch.as_tensor(edge_times),
+            columns=_floats(edge_columns),
+        )
+        num_given = len(columns.source)
+        num_nodes = _count_nodes(columns, num_nodes, x, labels)
+        if self_loops == "drop":
+            columns = columns.select(columns.source != columns.target)
+        num_without_loops = len(columns.source)
+        columns = columns.sorted(num_nodes)
+        if duplicates == "merge":
+            columns = columns.merged(num_nodes)
+        num_distinct = len(columns.source)
+        if not directed:
+            columns, edge_type_names = columns.with_reverse(edge_type_names)
+            columns = columns.sorted(num_nodes)
+            if duplicates == "merge":
+                columns = columns.firsts(num_nodes)
+        cleaning = Cleaning(
+            num_edges_given=num_given,
+            num_self_loops_dropped=num_given - num_without_loops,
+            num_duplicates_merged=num_without_loops - num_distinct,
+            num_reverse_edges_added=len(columns.source) - num_distinct,
+        )
+        counts = torch.bincount(columns.target, minlength=num_nodes)
+        return cls(
+            indptr=torch.cat([counts.new_zeros(1), counts.cumsum(0)]),
+            indices=columns.source.to(torch.int32 if num_nodes < 2**31 else torch.int64),
+            features=rest.pop("features", (as_features(x),)),
+            labels=None if labels is None else torch.as_tensor(labels),
+            edge_types=columns.types,
+            edge_type_names=edge_type_names,
+            edge_weights=columns.weights,
+            edge_times=columns.times,
+            edge_columns=columns.columns,
+            cleaning=cleaning,
+            **rest,
+        )
+
+    # ---- derived graphs ----------------------------------------------------------------------------------------------
+
+    def with_features(self, *blocks: Features | None) -> Graph:
+        return replace(self, features=tuple(blocks))
+
+    def to(self, device: torch.device | str) -> Graph:
+        """The same graph on another device (itself when it is there already)."""
+        device = torch.device(device)
+        if device == self.device or (device.type == self.device.type == "cuda" and device.index is None):
+            return self
+        return _map_tensors(self, lambda tensor: tensor.to(device))
+
+    # ---- identity ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of edges and features: the same graph has the same fingerprint on every machine."""
+        digest = hashlib.blake2b(digest_size=16)
+        for tensor in (self.indptr.long(), self.indices.long(), *_feature_tensors(self.features)):
+            digest.update(str(tuple(tensor.shape)).encode())
+            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    def __repr__(self) -> str:
+        return (
+            f"Graph({self.name!r}: {self.num_nodes:,} nodes, {self.num_edges:,} directed edges, "
+            f"features {list(self.num_features)}, {self.num_classes} classes)"
+        )
+
+
+def as_features(x: Any) -> Features | None:
+    """Dense or sparse features from a tensor, an array or a SciPy matrix."""
+    if x is None or isinstance(x, SparseMatrix):
+        return x
+    if hasattr(x, "tocsr"):
+        return SparseMatrix.from_scipy(x)
+    return torch.as_tensor(x, dtype=torch.float32)
+
+
+@dataclass(frozen=True)
+class _EdgeTable:
+    """Edge columns on their way into a graph: every step returns a new table."""
+
+    source: Tensor
+    target: Tensor
+    types: Tensor | None
+    weights: Tensor | None
+    times: Tensor | None
+    columns: Tensor | None
+
+    def select(self, index: Tensor) -> _EdgeTable:
+        chosen: list[Any] = [None if column is None else column[index] for column in self._all()]
+        return _EdgeTable(*chosen)
+
+    def with_reverse(self, names: tuple[str, ...]) -> tuple[_EdgeTable, tuple[str, ...]]:
+        types = self.types
+        if types is not None:
+            names = names or tuple(str(k) for k in range(int(types.max()) + 1 if len(types) else 0))
+            types = torch.cat([types, types + len(names)])
+            names = names + tuple(f"reverse_{name}" for name in names)
+        twice = [None if column is None else torch.cat([column, column]) for column in self._all()[3:]]
+        source, target = torch.cat([self.source, self.target]), torch.cat([self.target, self.source])
+        return _EdgeTable(source, target, types, *twice), names
+
+    def sorted(self, num_nodes: int) -> _EdgeTable:
+        """By destination, then source, then type; equal ones stay in the order given."""
+        table = self if self.types is None else self.select(torch.sort(self.types, stable=True).indices)
+        return table.select(torch.sort(table._keys(num_nodes), stable=True).indices)
+
+    def firsts(self, num_nodes: int) -> _EdgeTable:
+        """Of a sorted table: the first row of each (source, target, type)."""
+        return self.select(self._is_first(num_nodes))
+
+    def merged(self, num_nodes: int) -> _EdgeTable:
+        """Of a sorted table: one row for each (source, target, type), its weights added up."""
+        table = self.firsts(num_nodes)
+        if self.weights is None or len(table.source) == len(self.source):
+            return table
+        group = self._is_first(num_nodes).long().cumsum(0) - 1
+        return replace(table, weights=torch.zeros(len(table.source)).index_add_(0, group, self.weights))
+
+    def _is_first(self, num_nodes: int) -> Tensor:
+        keys = self._keys(num_nodes)
+        is_first = torch.ones(len(keys), dtype=torch.bool)
+        is_first[1:] = keys[1:] != keys[:-1]
+        if self.types is not None:
+            is_first[1:] |= self.types[1:] != self.types[:-1]
+        return is_first
+
+    def _keys(self, num_nodes: int) -> Tensor:
+        return self.target * num_nodes + self.source
+
+    def _all(self) -> list[Tensor | None]:
+        return [self.source, self.target, self.types, self.weights, self.times, self.columns]
+
+
+def _integers(name: str, values: Any) -> Tensor:
+    tensor = torch.as_tensor(values)
+    if tensor.shape == (0,):
+        tensor = tensor.long()
+    if tensor.dim() != 1 or tensor.is_floating_point():
+        raise ValueError(f"{name} must be one row of integers, got {tensor.dtype} of shape {tuple(tensor.shape)}")
+    return tensor.long().cpu()
+
+
+def _floats(values: Any) -> Tensor | None:
+    return None if values is None else torch.as_tensor(values, dtype=torch.float32)
+
+
+def _count_nodes(table: _EdgeTable, num_nodes: int | None, x: Any, labels: Any) -> int:
+    source, target = table.source, table.target
+    if len(source) != len(target):
+        raise ValueError(f"source and target must be aligned, got {len(source)} and {len(target)} values")
+    largest = int(torch.maximum(source.max(), target.max())) if len(source) else -1
+    if len(source) and int(torch.minimum(source.min(), target.min())) < 0:
+        raise ValueError("source and target are node numbers from 0 up, got a negative one")
+    if num_nodes is None:
+        rows = [0 if x is None else int(x.shape[0]), 0 if labels is None else len(labels)]
+        num_nodes = max(largest + 1, *rows)
+    if largest >= num_nodes:
+        raise ValueError(f"an edge names node {largest}, but num_nodes is {num_nodes}")
+    return num_nodes
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+
+
+def _check(graph: Graph) -> None:
+    """Shapes only: cheap enough for every batch."""
+    num_nodes, num_edges = graph.num_nodes, graph.num_edges
+    if graph.type_offsets[0] != 0 or graph.type_offsets[-1] != num_nodes:
+        raise ValueError(f"type_offsets must run from 0 to {num_nodes}, got {graph.type_offsets}")
+    if len(graph.features) != len(graph.type_offsets) - 1 or len(graph.node_types) != len(graph.features):
+        raise ValueError(f"{len(graph.type_offsets) - 1} node types need as many feature blocks and names")
+    for t, block in enumerate(graph.features):
+        size = graph.type_offsets[t + 1] - graph.type_offsets[t]
+        if block is not None and block.shape[0] != size:
+            raise ValueError(f"{graph.node_types[t]} has {size} nodes but {block.shape[0]} feature rows")
+    if graph.labels is not None and len(graph.labels) != num_nodes:
+        raise ValueError(f"labels must have one entry for each of the {num_nodes} nodes, got {len(graph.labels)}")
+    if graph.ids is not None and len(graph.ids) != num_nodes:
+        raise ValueError(f"ids must have one entry for each of the {num_nodes} nodes, got {len(graph.ids)}")
+    for name in ("edge_types", "edge_weights", "edge_times", "edge_columns"):
+        column = getattr(graph, name)
+        if column is not None and len(column) != num_edges:
+            raise ValueError(f"{name} must have one entry for each of the {num_edges} edges, got {len(column)}")
+
+
+def _feature_tensors(blocks: tuple[Features | None, ...]) -> Iterator[Tensor]:
+    for block in blocks:
+        if isinstance(block, SparseMatrix):
+            yield from (block.indptr, block.indices.long(), block.values)
+        elif block is not None:
+            yield block
+
+
+def _map_tensors(graph: Graph, move: Callable[[Tensor], Tensor]) -> Graph:
+    def moved(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return move(value)
+        if isinstance(value, SparseMatrix):
+            return value.map(move)
+        if isinstance(value, Splits):
+            return Splits(move(value.train), move(value.val), move(value.test))
+        if isinstance(value, tuple):
+            return tuple(moved(item) for item in value)
+        return value
+
+    return replace(graph, **{f.name: moved(getattr(graph, f.name)) for f in fields(graph)})

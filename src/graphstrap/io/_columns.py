@@ -1,0 +1,150 @@
+"""Which column is what: named in the options, or recognised by its name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphstrap.errors import InputError
+from graphstrap.io._files import Table
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """How to read an edges table and a nodes table. Plain values: `dataclasses.asdict` gives something for JSON.
+
+    Args:
+        source, target: the two id columns of the edges; otherwise those called source and target, or the first two.
+        edge_type, weight, time: columns of the edges; otherwise those called type, weight and time.
+        edge_columns: numeric columns of the edges to keep; otherwise all that are left.
+        id: the id column of the nodes; otherwise the one called id, or the first.
+        label, split, type, node_time: columns of the nodes; otherwise those called label, split, type and time.
+        feature_columns: feature columns of the nodes, in this order; otherwise all that are left, in file order.
+        ignore_columns: columns of either table that are not read at all.
+        directed: keep edges as they are; otherwise every edge gets its reverse.
+        ignore_unknown_nodes: drop edges that name a node the nodes table does not have; otherwise they are an error.
+    """
+
+    source: str | None = None
+    target: str | None = None
+    id: str | None = None
+    label: str | None = None
+    split: str | None = None
+    type: str | None = None
+    edge_type: str | None = None
+    weight: str | None = None
+    time: str | None = None
+    node_time: str | None = None
+    feature_columns: tuple[str, ...] | None = None
+    edge_columns: tuple[str, ...] | None = None
+    ignore_columns: tuple[str, ...] = ()
+    directed: bool = False
+    ignore_unknown_nodes: bool = False
+
+
+@dataclass(frozen=True)
+class EdgeColumns:
+    """The columns of the edges table, each with its part."""
+
+    source: str
+    target: str
+    type: str | None
+    weight: str | None
+    time: str | None
+    numbers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class NodeColumns:
+    """The columns of the nodes table, each with its part."""
+
+    id: str
+    label: str | None
+    split: str | None
+    type: str | None
+    time: str | None
+    features: tuple[str, ...]
+
+
+def choose_edge_columns(table: Table, options: TableOptions) -> EdgeColumns:
+    """Give each column of the edges table its part."""
+    left = _columns_to_read(table, options)
+    if len(left) < 2:
+        raise InputError(
+            f"{table.name} has too few columns for edges ({table.names_in_words()}): it needs two columns of node ids"
+        )
+    asked = {
+        "source": (options.source, "source"),
+        "target": (options.target, "target"),
+        "edge_type": (options.edge_type, "type"),
+        "weight": (options.weight, "weight"),
+        "time": (options.time, "time"),
+    }
+    parts = _choose_parts(table, asked, left=left)
+    source = parts["source"] = parts["source"] or _first_free(table, left, parts=parts, role="source")
+    target = parts["target"] = parts["target"] or _first_free(table, left, parts=parts, role="target")
+    numbers = _choose_rest(table, options.edge_columns, left=left, parts=parts, role="edge_columns")
+    return EdgeColumns(source, target, parts["edge_type"], parts["weight"], parts["time"], numbers)
+
+
+def choose_node_columns(table: Table, options: TableOptions) -> NodeColumns:
+    """Give each column of the nodes table its part."""
+    left = _columns_to_read(table, options)
+    asked = {
+        "id": (options.id, "id"),
+        "label": (options.label, "label"),
+        "split": (options.split, "split"),
+        "type": (options.type, "type"),
+        "node_time": (options.node_time, "time"),
+    }
+    parts = _choose_parts(table, asked, left=left)
+    identity = parts["id"] = parts["id"] or _first_free(table, left, parts=parts, role="id")
+    features = _choose_rest(table, options.feature_columns, left=left, parts=parts, role="feature_columns")
+    return NodeColumns(identity, parts["label"], parts["split"], parts["type"], parts["node_time"], features)
+
+
+def check_no_node_options(options: TableOptions) -> None:
+    """Without a nodes table, nothing may be asked of it."""
+    for role in ("id", "label", "split", "type", "node_time", "feature_columns"):
+        if getattr(options, role):
+            raise InputError(f"{role} {getattr(options, role)!r} is a column of the nodes table: give one with --nodes")
+
+
+def _choose_parts(table: Table, asked: dict[str, tuple[str | None, str]], *, left: list[str]) -> dict[str, str | None]:
+    """For each part the column that the option names, else the one that has the usual name and no other part."""
+    parts = {role: None if name is None else _find(table, name, role) for role, (name, _) in asked.items()}
+    roles = {name: role for role, name in parts.items()}
+    for role, name in parts.items():
+        if name is not None and roles[name] != role:
+            raise InputError(
+                f"column {name!r} of {table.name} cannot be both {role} and {roles[name]}: name another one"
+            )
+    free = {name.lower(): name for name in left if name not in roles}
+    return {role: parts[role] or free.get(usual) for role, (_, usual) in asked.items()}
+
+
+def _first_free(table: Table, left: list[str], *, parts: dict[str, str | None], role: str) -> str:
+    for name in left:
+        if name not in parts.values():
+            return name
+    raise InputError(f"{table.name} has no column left to use as {role}: its columns are {table.names_in_words()}")
+
+
+def _choose_rest(
+    table: Table, asked: tuple[str, ...] | None, *, left: list[str], parts: dict[str, str | None], role: str
+) -> tuple[str, ...]:
+    if asked is None:
+        return tuple(name for name in left if name not in parts.values())
+    return tuple(_find(table, name, role) for name in asked)
+
+
+def _columns_to_read(table: Table, options: TableOptions) -> list[str]:
+    ignored = {name.lower() for name in options.ignore_columns}
+    return [name for name in table.columns if name.lower() not in ignored]
+
+
+def _find(table: Table, asked: str, role: str) -> str:
+    """The column that an option names. Capitals do not matter: DuckDB does not tell them apart either."""
+    for name in table.columns:
+        if name.lower() == asked.lower():
+            return name
+    raise InputError(f"{table.name} has no column {asked!r} to use as {role}: its columns are {table.names_in_words()}")

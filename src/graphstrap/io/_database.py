@@ -1,0 +1,87 @@
+"""DuckDB as a reader and writer of tables: in memory, without extensions from elsewhere, with errors of one line.
+
+DuckDB is imported inside the functions, because the package must import without it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from graphstrap.errors import InputError
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_SETTINGS = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
+
+
+@contextmanager
+def connect() -> Iterator[DuckDBPyConnection]:
+    """An empty database in memory that cannot fetch extensions, and reads times as UTC."""
+    try:
+        import duckdb
+    except ImportError as error:
+        raise InputError("tables need DuckDB, which is not installed: pip install duckdb") from error
+    spill_folder = os.path.join(tempfile.gettempdir(), f"graphstrap-{os.getpid()}")
+    connection = duckdb.connect(":memory:", config={**_SETTINGS, "temp_directory": spill_folder})
+    try:
+        connection.execute("SET TimeZone = 'UTC'")
+        yield connection
+    finally:
+        connection.close()
+
+
+@contextmanager
+def one_line_errors(path: str, action: str = "read") -> Iterator[None]:
+    """Turn what DuckDB says about a file into an InputError of one sentence."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as error:
+        raise InputError(_explain(str(error), path=path, action=action)) from error
+
+
+def quote_name(name: str) -> str:
+    """A column or table name in SQL, whatever characters it has."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quote_text(text: str) -> str:
+    """A string in SQL, whatever characters it has."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def fetch_one(connection: DuckDBPyConnection, query: str) -> tuple[Any, ...]:
+    """The only row of a query that has one."""
+    row = connection.execute(query).fetchone()
+    assert row is not None
+    return tuple(row)
+
+
+def _explain(message: str, *, path: str, action: str) -> str:
+    line = re.search(r"CSV Error on Line: (\d+)", message)
+    if line is None:
+        fix = " (if the file is damaged, write or download it again)" if action == "read" else ""
+        return f"cannot {action} {path}: {_first_line(message)}{fix}"
+    file = re.search(r"^ *file = (.+)$", message, re.MULTILINE)
+    place = f"{file[1].strip() if file else path}, line {line[1]}"
+    cells = re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", message)
+    if cells is not None:
+        return f"{place} has {cells[2]} where the first line has {cells[1]} cells: fix that line"
+    if "unicode" in message:
+        return f"{place}: not UTF-8 text: save the file as UTF-8"
+    if "unterminated quote" in message:
+        return f"{place}: a quote opens and never closes: fix that line"
+    return f"{place}: not a row of a CSV table: fix that line"
+
+
+def _first_line(message: str) -> str:
+    lines = [line for line in message.splitlines() if line.strip() and "pending query result" not in line]
+    line = lines[0] if lines else "unknown error"
+    return re.sub(r"^((Error|[\w -]+ Error): )+", "", line).strip()

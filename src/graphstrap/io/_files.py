@@ -1,0 +1,174 @@
+"""Table: one or several CSV or Parquet files, in the order of their names, that DuckDB reads as one table."""
+
+from __future__ import annotations
+
+import glob
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphstrap.errors import InputError
+from graphstrap.io._database import fetch_one, one_line_errors, quote_name, quote_text
+from graphstrap.io._dialect import Dialect, find_dialect
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_CSV_ENDINGS = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
+_PARQUET_ENDINGS = (".parquet", ".pq")
+_PARQUET_MAGIC = b"PAR1"
+_PARQUET_ARGUMENTS = "union_by_name = true, hive_partitioning = false, binary_as_string = true"
+_MOST_NAMES_SHOWN = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """An open table: `columns` maps each column's name to its DuckDB type. Nothing else is read until asked for."""
+
+    connection: DuckDBPyConnection = field(repr=False)
+    name: str  # what the user wrote: a path or a glob
+    paths: tuple[str, ...]
+    dialect: Dialect | None  # of a CSV table; None for Parquet
+    columns: dict[str, str]
+
+    @property
+    def is_csv(self) -> bool:
+        return self.dialect is not None
+
+    @property
+    def scan(self) -> str:
+        """The table as something to select from in SQL."""
+        return _scan(self.paths, self.dialect)
+
+    def execute(self, query: str) -> None:
+        """Run a statement that reads this table."""
+        with one_line_errors(self.name):
+            self.connection.execute(query)
+
+    def fetch(self, expressions: dict[str, str]) -> dict[str, np.ndarray[Any, Any]]:
+        """Evaluate SQL expressions over the rows, in order. Where there are NULLs the array is a masked one."""
+        selection = ", ".join(f"{expression} AS {quote_name(name)}" for name, expression in expressions.items())
+        with one_line_errors(self.name):
+            arrays: dict[str, Any] = self.connection.execute(f"SELECT {selection} FROM {self.scan}").fetchnumpy()
+        return arrays
+
+    def aggregate(self, *expressions: str) -> tuple[Any, ...]:
+        """Evaluate SQL aggregates over all rows."""
+        with one_line_errors(self.name):
+            return fetch_one(self.connection, f"SELECT {', '.join(expressions)} FROM {self.scan}")
+
+    def first_row(self, condition: str) -> int:
+        """The first row, counted from 0, where a SQL condition holds; 0 if there is none."""
+        hits = f"SELECT row_number() OVER () - 1 AS row, {condition} AS hit FROM {self.scan}"
+        with one_line_errors(self.name):
+            return int(fetch_one(self.connection, f"SELECT coalesce(min(row), 0) FROM ({hits}) WHERE hit")[0])
+
+    def cell(self, row: int, name: str) -> str:
+        """One cell as it stands in the file, shortened, for a message."""
+        query = f"SELECT CAST({quote_name(name)} AS VARCHAR) FROM {self.scan} LIMIT 1 OFFSET {row}"
+        text = fetch_one(self.connection, query)[0]
+        if text is None:
+            return "empty"
+        return repr(text if len(text) <= 40 else text[:37] + "...")
+
+    def place(self, row: int) -> str:
+        """A row, counted from 0 over all files, in words: its number among its file's data rows, from 1."""
+        for path in self.paths[:-1]:
+            num_rows = int(fetch_one(self.connection, f"SELECT count(*) FROM {_scan((path,), self.dialect)}")[0])
+            if row < num_rows:
+                return f"row {row + 1} of {path}"
+            row -= num_rows
+        return f"row {row + 1} of {self.paths[-1]}"
+
+    def names_in_words(self) -> str:
+        shown = list(self.columns)[:_MOST_NAMES_SHOWN]
+        num_hidden = len(self.columns) - len(shown)
+        return ", ".join(shown) + (f" and {num_hidden} more" if num_hidden else "")
+
+
+def open_table(connection: DuckDBPyConnection, name: str) -> Table:
+    """Open a file, or all files that a glob matches."""
+    paths = _expand(name)
+    kinds = {_is_parquet(path) for path in paths}
+    if len(kinds) > 1:
+        raise InputError(f"{name} matches both CSV and Parquet files: give files of one kind")
+    if kinds == {True}:
+        return _open_parquet(connection, name, paths)
+    dialects = [find_dialect(path) for path in paths]
+    for path, dialect in zip(paths, dialects, strict=True):
+        _check_same_columns((paths[0], dialects[0].names), (path, dialect.names))
+        if dialect != dialects[0]:
+            raise InputError(f"{path} and {paths[0]} differ in delimiter or header lines: write both the same way")
+    return Table(connection, name, paths, dialects[0], dict.fromkeys(dialects[0].names, "VARCHAR"))
+
+
+def _open_parquet(connection: DuckDBPyConnection, name: str, paths: tuple[str, ...]) -> Table:
+    columns = [_describe(connection, (path,)) for path in paths]
+    for path, others in zip(paths, columns, strict=True):
+        _check_same_columns((paths[0], tuple(sorted(columns[0]))), (path, tuple(sorted(others))))
+    return Table(connection, name, paths, None, columns[0] if len(paths) == 1 else _describe(connection, paths))
+
+
+def _describe(connection: DuckDBPyConnection, paths: tuple[str, ...]) -> dict[str, str]:
+    with one_line_errors(paths[0]):
+        rows = connection.execute(f"DESCRIBE SELECT * FROM {_scan(paths, None)}").fetchall()
+    return {str(row[0]): str(row[1]).upper() for row in rows}
+
+
+def _scan(paths: tuple[str, ...], dialect: Dialect | None) -> str:
+    """The DuckDB function that reads files. Paths are escaped twice: as globs, and as SQL."""
+    files = "[" + ", ".join(quote_text(glob.escape(path)) for path in paths) + "]"
+    return (
+        f"read_parquet({files}, {_PARQUET_ARGUMENTS})"
+        if dialect is None
+        else f"read_csv({files}, {dialect.arguments()})"
+    )
+
+
+def _check_same_columns(first: tuple[str, tuple[str, ...]], other: tuple[str, tuple[str, ...]]) -> None:
+    if first[1] != other[1]:
+        odd = sorted(set(first[1]) ^ set(other[1]))
+        what = f"only one of them has {odd[0]!r}" if odd else "their order differs"
+        raise InputError(f"{first[0]} and {other[0]} do not have the same columns: {what}")
+
+
+def _expand(name: str) -> tuple[str, ...]:
+    """The files that a path or a glob stands for, sorted. A file that is there under that very name comes first."""
+    if os.path.isdir(name):
+        example = os.path.join(name, "*.parquet")
+        raise InputError(
+            f"{name} is a folder, not a table: name a file in it, or several with a glob such as {example}"
+        )
+    if os.path.exists(name):
+        paths = [name]
+    elif glob.has_magic(name):
+        paths = sorted(path for path in glob.glob(name, recursive=True) if os.path.isfile(path))
+        if not paths:
+            raise InputError(f"no file matches {name}: check the folder and the pattern")
+    else:
+        raise InputError(f"{name} does not exist: check the path")
+    return tuple(paths)
+
+
+def _is_parquet(path: str) -> bool:
+    """By the ending, else by the content. A Parquet file must be whole: it begins and ends with its mark."""
+    lower = path.lower()
+    if lower.endswith(_CSV_ENDINGS):
+        return False
+    try:
+        with open(path, "rb") as file:
+            head = file.read(4)
+            file.seek(max(0, os.path.getsize(path) - 4))
+            tail = file.read(4)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    if not lower.endswith(_PARQUET_ENDINGS) and head != _PARQUET_MAGIC:
+        return False
+    if head != _PARQUET_MAGIC or tail != _PARQUET_MAGIC:
+        why = (
+            "the file is empty" if not head else "it is cut short" if head == _PARQUET_MAGIC else "it is something else"
+        )
+        raise InputError(f"{path} is not a whole Parquet file ({why}): write or download it again")
+    return True

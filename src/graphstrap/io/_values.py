@@ -1,0 +1,149 @@
+"""The values of a table's columns as NumPy arrays: numbers, lists of numbers, times and names.
+
+A Parquet column has a declared type. A CSV column is text, and is what all of its cells can be read as: DuckDB counts
+them, so that one bad cell in row 50,000 is found and named.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from graphstrap.errors import InputError
+from graphstrap.io._database import quote_name
+from graphstrap.io._files import Table
+
+Array = np.ndarray[Any, Any]
+
+_INTEGER_TYPES = r"U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)"
+_NUMBER_TYPES = rf"({_INTEGER_TYPES}|FLOAT|DOUBLE|DECIMAL\(.*\)|BOOLEAN)"
+
+# How a cell of a CSV file is read, for each kind of column, the first that fits all cells winning.
+_READ_CELL = {
+    "number": "TRY_CAST({cell} AS DOUBLE)",
+    "boolean": "CASE lower({cell}) WHEN 'true' THEN 1.0 WHEN 'false' THEN 0.0 END",
+    "list": "CASE WHEN trim({cell}) LIKE '[%]' THEN TRY_CAST({cell} AS DOUBLE[]) END",
+    "moment": "TRY_CAST({cell} AS TIMESTAMP WITH TIME ZONE)",
+}
+_READ_INTEGER = "CASE WHEN regexp_full_match(trim({cell}), '[+-]?[0-9]+') THEN TRY_CAST({cell} AS BIGINT) END"
+
+
+def find_kinds(table: Table, names: tuple[str, ...]) -> dict[str, str]:
+    """Whether each column is "number", "boolean", "list", "moment" (a date or a time of day) or "text"."""
+    if not table.is_csv:
+        return {name: _declared_kind(table.columns[name]) for name in names}
+    kinds: dict[str, str] = {}
+    for kind in _READ_CELL:
+        num_read = _count_cells(table, tuple(name for name in names if name not in kinds), kind=kind)
+        kinds |= {name: kind for name, (num_cells, num_good) in num_read.items() if num_good == num_cells}
+    return {name: kinds.get(name, "text") for name in names}
+
+
+def read_numbers(table: Table, names: tuple[str, ...], *, kinds: dict[str, str]) -> dict[str, Array]:
+    """float32 (N,) for each column; NaN where a cell is empty or does not fit into float32."""
+    if not names:
+        return {}
+    columns = table.fetch(
+        {f"c{i}": f"TRY_CAST({_read(table, name, kinds[name])} AS FLOAT)" for i, name in enumerate(names)}
+    )
+    return {name: np.ma.filled(columns.pop(f"c{i}"), np.nan) for i, name in enumerate(names)}
+
+
+def read_lists(table: Table, name: str) -> tuple[Array, Array]:
+    """The float32 values of a list column, row after row, and the length (N,) of each row: 0 where it is empty."""
+    lists = _read(table, name, "list") if table.is_csv else quote_name(name)
+    lengths = table.fetch({"length": f"CAST(coalesce(len({lists}), 0) AS BIGINT)"})["length"]
+    values = table.fetch({"value": f"TRY_CAST(unnest({lists}) AS FLOAT)"})["value"]
+    return np.ma.filled(values, np.nan), np.asarray(lengths)
+
+
+def read_times(table: Table, name: str) -> Array:
+    """Times (N,): integers as int64, dates and timestamps as int64 seconds since 1970, other numbers as float64."""
+    kind = find_kinds(table, (name,))[name]
+    cell = quote_name(name)
+    if kind == "moment":
+        moment = _read(table, name, kind) if table.is_csv else cell
+        expression = f"CAST(floor(epoch({moment})) AS BIGINT)"
+    elif kind == "number":
+        expression = _READ_INTEGER.format(cell=cell) if table.is_csv else f"TRY_CAST({cell} AS BIGINT)"
+        if not _is_integer(table, name):
+            expression = _read(table, name, kind)
+    else:
+        row = first_unreadable_row(table, name, kinds=("number", "moment"))
+        raise bad_cell(table, name, row=row, wanted="a time: give a number, a date or a timestamp")
+    times = table.fetch({"time": expression})["time"]
+    check_cells(table, name, is_good=~np.ma.getmaskarray(times) & np.isfinite(np.ma.getdata(times)), wanted="a time")
+    return np.asarray(times)
+
+
+def read_names(table: Table, name: str) -> tuple[tuple[str, ...], Array]:
+    """The distinct values as text, sorted (numbers as numbers), and codes (N,) into them: -1 where a cell is empty."""
+    text = f"CAST({quote_name(name)} AS VARCHAR)"
+    if table.columns[name] in ("FLOAT", "DOUBLE"):
+        text = f"nullif({text}, 'nan')"
+    with_numbers = (
+        f"SELECT text, TRY_CAST(text AS DOUBLE) AS number FROM (SELECT DISTINCT {text} AS text FROM {table.scan})"
+    )
+    in_order = "ORDER BY CASE WHEN (SELECT bool_and(number IS NOT NULL) FROM names) THEN number END, text"
+    table.execute(f"CREATE OR REPLACE TEMP TABLE names AS SELECT * FROM ({with_numbers}) WHERE text IS NOT NULL")
+    values = tuple(str(row[0]) for row in table.connection.execute(f"SELECT text FROM names {in_order}").fetchall())
+    if not values:
+        return (), np.full(table.aggregate("count(*)")[0], -1)
+    table.connection.execute(f"CREATE TYPE name_codes AS ENUM (SELECT text FROM names {in_order})")
+    codes = table.fetch({"code": f"CAST(enum_code(CAST({text} AS name_codes)) AS BIGINT)"})["code"]
+    table.connection.execute("DROP TYPE name_codes")
+    return values, np.ma.filled(codes, -1)
+
+
+def first_unreadable_row(table: Table, name: str, *, kinds: tuple[str, ...]) -> int:
+    """The first row, from 0, that keeps a column from being what most of its cells are."""
+    cell = quote_name(name)
+    if not table.is_csv:
+        return table.first_row(f"{cell} IS NOT NULL")
+    counts = {kind: _count_cells(table, (name,), kind=kind)[name][1] for kind in kinds}
+    best = max(kinds, key=lambda kind: counts[kind])
+    return table.first_row(f"{cell} IS NOT NULL AND ({_READ_CELL[best].format(cell=cell)}) IS NULL")
+
+
+def check_cells(table: Table, name: str, *, is_good: Array, wanted: str) -> None:
+    """Every cell must be good; otherwise name the first that is not."""
+    if not is_good.all():
+        raise bad_cell(table, name, row=int(np.flatnonzero(~is_good)[0]), wanted=f"{wanted}: fix the cell")
+
+
+def bad_cell(table: Table, name: str, *, row: int, wanted: str) -> InputError:
+    """The error for one cell that is not what it should be."""
+    return InputError(f"column {name!r} is {table.cell(row, name)} in {table.place(row)}, not {wanted}")
+
+
+def _read(table: Table, name: str, kind: str) -> str:
+    cell = quote_name(name)
+    return _READ_CELL[kind].format(cell=cell) if table.is_csv else f"TRY_CAST({cell} AS DOUBLE)"
+
+
+def _is_integer(table: Table, name: str) -> bool:
+    if not table.is_csv:
+        return re.fullmatch(_INTEGER_TYPES, table.columns[name]) is not None
+    cell = quote_name(name)
+    num_cells, num_integers = table.aggregate(f"count({cell})", f"count({_READ_INTEGER.format(cell=cell)})")
+    return bool(num_cells == num_integers)
+
+
+def _declared_kind(declared: str) -> str:
+    if re.fullmatch(_NUMBER_TYPES, declared):
+        return "number"
+    if re.fullmatch(rf"{_NUMBER_TYPES}\[\d*\]", declared):
+        return "list"
+    return "moment" if declared == "DATE" or declared.startswith("TIMESTAMP") else "text"
+
+
+def _count_cells(table: Table, names: tuple[str, ...], *, kind: str) -> dict[str, tuple[int, int]]:
+    """For each column: how many cells are not empty, and how many of these can be read as a kind."""
+    if not names:
+        return {}
+    cells = [quote_name(name) for name in names]
+    counts = [f"count({cell})" for cell in cells] + [f"count({_READ_CELL[kind].format(cell=cell)})" for cell in cells]
+    values = table.aggregate(*counts)
+    return {name: (values[i], values[len(names) + i]) for i, name in enumerate(names)}

@@ -1,0 +1,138 @@
+"""Writing embeddings and other tables: Parquet, CSV, NumPy and safetensors, each file whole or not at all.
+
+The ending of the name chooses the format of embeddings:
+
+    .parquet       columns id and embedding (a list of FLOAT, the same length in each row)
+    .csv           columns id, e0, e1, ...
+    .npy           the vectors, float32 (N, D); the ids beside it in <stem>.ids.npy: int64 or strings, never pickled
+    .safetensors   tensor embeddings, float32 (N, D); integer ids as int64 tensor ids (N,); text ids as UTF-8 in a uint8
+                   tensor ids_utf8, id i from ids_offsets[i] up to ids_offsets[i + 1], an int64 tensor (N + 1,)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphstrap.errors import InputError
+from graphstrap.io._database import connect, one_line_errors, quote_name, quote_text
+from graphstrap.io.atomic import atomic_write, check_folder
+
+Array = np.ndarray[Any, Any]
+PathLike = str | os.PathLike[str]
+
+_EMBEDDING_ENDINGS = (".parquet", ".csv", ".npy", ".safetensors")
+_FORMATS = {".parquet": "FORMAT parquet", ".csv": "FORMAT csv, HEADER"}
+
+
+def write_embeddings(path: PathLike, ids: Array, vectors: Array) -> None:
+    """Write one vector for each id, in the format that the ending of `path` names.
+
+    Args:
+        path: ends in .parquet, .csv, .npy or .safetensors.
+        ids: (N,) integers or strings.
+        vectors: (N, D) numbers, written as float32.
+    """
+    ids, vectors = _plain_ids(ids), np.asarray(vectors, dtype=np.float32)
+    if vectors.ndim != 2 or len(vectors) != len(ids):
+        raise ValueError(f"vectors must be ({len(ids)}, D), one row for each id, got {vectors.shape}")
+    writers = {
+        ".parquet": _write_parquet,
+        ".csv": _write_csv,
+        ".npy": _write_npy,
+        ".safetensors": _write_safetensors,
+    }
+    writers[_find_ending(path, writers)](Path(path), ids, vectors)
+
+
+def write_table(path: PathLike, columns: dict[str, Array]) -> None:
+    """Write columns of equal length, (N,) numbers, booleans or strings, as .parquet or .csv."""
+    lengths = {name: len(column) for name, column in columns.items()}
+    if not columns or len(set(lengths.values())) > 1:
+        raise ValueError(f"columns must be of equal length, got {lengths}")
+    _copy(Path(path), columns, selection="*", options=_FORMATS[_find_ending(path, _FORMATS)])
+
+
+def check_embeddings_path(path: PathLike) -> None:
+    """Fail now rather than after the work, if `write_embeddings` could not write there."""
+    _find_ending(path, _EMBEDDING_ENDINGS)
+    check_folder(Path(path))
+
+
+def check_table_path(path: PathLike) -> None:
+    """Fail now rather than after the work, if `write_table` could not write there."""
+    _find_ending(path, _FORMATS)
+    check_folder(Path(path))
+
+
+def ids_path(path: PathLike) -> Path:
+    """Where the ids that belong to a .npy file of vectors are."""
+    return Path(path).with_suffix(".ids.npy")
+
+
+def _find_ending(path: PathLike, known: Iterable[str]) -> str:
+    ending = Path(path).suffix.lower()
+    if ending not in known:
+        raise InputError(f"cannot write {os.fspath(path)}: the name must end in one of {', '.join(known)}")
+    return ending
+
+
+def _write_parquet(path: Path, ids: Array, vectors: Array) -> None:
+    names = [f"e{i}" for i in range(vectors.shape[1])]
+    columns = {"id": ids} | dict(zip(names, vectors.T, strict=True))
+    selection = f"id, [{', '.join(names)}] AS embedding"
+    _copy(path, columns, selection=selection, options=_FORMATS[".parquet"])
+
+
+def _write_csv(path: Path, ids: Array, vectors: Array) -> None:
+    columns = {"id": ids} | {f"e{i}": column for i, column in enumerate(vectors.T)}
+    _copy(path, columns, selection="*", options=_FORMATS[".csv"])
+
+
+def _write_npy(path: Path, ids: Array, vectors: Array) -> None:
+    with atomic_write(ids_path(path)) as temporary_ids, atomic_write(path) as temporary:
+        np.save(temporary_ids, ids, allow_pickle=False)
+        np.save(temporary, vectors, allow_pickle=False)
+
+
+def _write_safetensors(path: Path, ids: Array, vectors: Array) -> None:
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    tensors = {"embeddings": np.ascontiguousarray(vectors)}
+    if ids.dtype.kind == "i":
+        tensors["ids"] = ids
+    else:
+        encoded = [text.encode() for text in ids.tolist()]
+        tensors["ids_utf8"] = np.frombuffer(b"".join(encoded), dtype=np.uint8)
+        tensors["ids_offsets"] = np.cumsum([0] + [len(text) for text in encoded], dtype=np.int64)
+    with atomic_write(path) as temporary:
+        try:
+            save_file(tensors, temporary)
+        except SafetensorError as error:
+            raise InputError(f"cannot write {path}: {error}") from error
+
+
+def _copy(path: Path, columns: dict[str, Array], *, selection: str, options: str) -> None:
+    """Let DuckDB write NumPy columns. It reads them where they are, strings as Python objects."""
+    registered = {
+        name: column.astype(object) if column.dtype.kind == "U" else column for name, column in columns.items()
+    }
+    casts = ", ".join(
+        f"CAST({quote_name(name)} AS VARCHAR) AS {quote_name(name)}" if column.dtype.kind in "UO" else quote_name(name)
+        for name, column in columns.items()
+    )
+    with connect() as connection, atomic_write(path) as temporary, one_line_errors(str(path), "write"):
+        connection.register("columns", registered)
+        query = f"SELECT {selection} FROM (SELECT {casts} FROM columns)"
+        connection.execute(f"COPY ({query}) TO {quote_text(str(temporary))} ({options}, USE_TMP_FILE false)")
+
+
+def _plain_ids(ids: Array) -> Array:
+    """int64 or strings."""
+    ids = np.asarray(ids)
+    return ids.astype(np.int64) if ids.dtype.kind in "iu" else ids.astype(np.str_)

@@ -1,0 +1,112 @@
+"""New nodes for a graph that is known already: their tables are read on top of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from graphstrap.errors import InputError
+from graphstrap.graph import Features, Graph
+from graphstrap.io._columns import choose_edge_columns
+from graphstrap.io._database import connect
+from graphstrap.io._files import open_table
+from graphstrap.io._ids import fetch_node_ids, match_edges
+from graphstrap.io._values import Array
+from graphstrap.io.tables import TableOptions, load_ids, open_nodes, read_edges, read_nodes
+from graphstrap.sparse import SparseMatrix
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+
+def read_extension(edges: str, nodes: str | None, *, original: Graph, options: TableOptions) -> tuple[Graph, Array]:
+    """The original graph with new nodes and edges in it, and the numbers of the new nodes.
+
+    New edges may join new nodes to each other and to the original's. A node that the original has already takes its
+    new features.
+    """
+    if len(original.node_types) > 1:
+        raise InputError("new nodes cannot be added to a graph with several node types: give tables of the whole graph")
+    with connect() as connection:
+        edge_table = open_table(connection, edges)
+        edge_columns = choose_edge_columns(edge_table, options)
+        node_table, node_columns = open_nodes(connection, nodes, options)
+        load_ids(edge_table, edge_columns, node_table=node_table, node_columns=node_columns)
+        num_given = len(fetch_node_ids(connection))
+        _append_ids(connection, original.external_ids)
+        ids = fetch_node_ids(connection)
+        rows, source, target = match_edges(edge_table, node_table, ignore_unknown=options.ignore_unknown_nodes)
+        weights = read_edges(edge_table, edge_columns, rows=rows).get("edge_weights")
+        given = None
+        if node_table is not None and node_columns is not None:
+            part = read_nodes(node_table, node_columns, num_nodes=num_given).arguments
+            given = part["features"][0], part["feature_names"]
+    number_of_id = {str(id_): number for number, id_ in enumerate(ids)}
+    numbers = np.array([number_of_id[str(id_)] for id_ in original.external_ids])  # (N,) where each old node is now
+    is_old = np.zeros(len(ids), dtype=bool)
+    is_old[numbers] = True
+    wanted = np.arange(num_given) if nodes is not None else np.flatnonzero(~is_old)
+    graph = Graph.from_edges(
+        np.concatenate([source, numbers[original.indices.numpy()]]),
+        np.concatenate([target, numbers[original.targets.numpy()]]),
+        num_nodes=len(ids),
+        directed=options.directed,
+        ids=ids,
+        edge_weights=_join_weights(weights, len(source), original),
+        x=_join_features(given, original, numbers=numbers, num_given=num_given, num_nodes=len(ids)),
+        feature_names=original.feature_names,
+    )
+    return graph, wanted
+
+
+def _append_ids(connection: DuckDBPyConnection, old_ids: Array) -> None:
+    """Add the ids of the original graph that the new tables do not have, in their order."""
+    connection.register("old_ids", {"id": old_ids.astype(object) if old_ids.dtype.kind == "U" else old_ids})
+    (type_,) = connection.execute("SELECT typeof(id) FROM node_ids LIMIT 1").fetchall()[0]
+    connection.execute(
+        f"INSERT INTO node_ids SELECT CAST(old_ids.id AS {type_}) FROM old_ids "
+        f"WHERE CAST(old_ids.id AS {type_}) NOT IN (SELECT id FROM node_ids)"
+    )
+
+
+def _join_weights(weights: Array | None, num_edges: int, original: Graph) -> Array | None:
+    if weights is None and original.edge_weights is None:
+        return None
+    new = np.ones(num_edges, dtype=np.float32) if weights is None else weights
+    old = (
+        np.ones(original.num_edges, dtype=np.float32)
+        if original.edge_weights is None
+        else original.edge_weights.numpy()
+    )
+    return np.concatenate([new, old])
+
+
+def _join_features(
+    given: tuple[Any, tuple[str, ...] | None] | None, original: Graph, *, numbers: Array, num_given: int, num_nodes: int
+) -> Features | None:
+    old = original.x
+    if old is None:
+        return None
+    if given is None or given[0] is None:
+        raise InputError(
+            f"the run was trained on {old.shape[1]} feature columns: give those of the new nodes with --nodes"
+        )
+    new, names = given
+    if original.feature_names and names and set(names) >= set(original.feature_names):
+        new = new[:, [names.index(name) for name in original.feature_names]]
+    elif new.shape[1] != old.shape[1]:
+        raise InputError(
+            f"the run was trained on {old.shape[1]} feature columns, but the new nodes have {new.shape[1]}: "
+            "give the same columns"
+        )
+    elif original.feature_names and names:
+        missing = next(name for name in original.feature_names if name not in names)
+        raise InputError(
+            f"the run was trained with a feature column {missing!r}, but the new nodes have no such column"
+        )
+    joined = torch.zeros(num_nodes, old.shape[1])
+    joined[torch.from_numpy(numbers)] = old.to_dense() if isinstance(old, SparseMatrix) else old
+    joined[:num_given] = new
+    return joined

@@ -1,0 +1,213 @@
+"""NetworkX: `from_networkx` and `to_networkx`. Node names become external ids, and ids become node names.
+
+A graph is written with the node attributes x (a vector), label, train, val, test, time and type, and with the edge
+attributes weight, time, type and one for each numeric column. `graph.graph["graphstrap"]` keeps the order of names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+
+from graphstrap.errors import InputError
+from graphstrap.graph import Features, Graph
+from graphstrap.io._attributes import Attributes, as_ids
+from graphstrap.io._splits import splits_from_masks
+from graphstrap.sparse import SparseMatrix
+
+NAMES = ("name", "class_names", "feature_names", "edge_type_names", "edge_column_names", "node_types")
+PARTS = ("train", "val", "test")
+
+
+def from_networkx(
+    graph: Any,
+    *,
+    feature: str | Sequence[str] | None = None,
+    label: str | None = None,
+    weight: str | None = None,
+    node_type: str | None = None,
+    edge_type: str | None = None,
+    edge_columns: Sequence[str] = (),
+    self_loops: str = "drop",
+) -> Graph:
+    """A graph from any NetworkX graph; an undirected one gets both directions of every edge.
+
+    Each argument names attributes, which must then be there. Without it x, label and weight are used where there are
+    such attributes; a graph that `to_networkx` made gives back all that it was made from.
+
+    Args:
+        graph: a Graph, DiGraph, MultiGraph or MultiDiGraph.
+        feature: a vector attribute, or a list of numeric ones.
+        label: whole numbers, text (class names), or lists of 0 and 1. A node without it is unlabelled.
+        weight: an edge without it weighs 1.
+        node_type, edge_type: text.
+        edge_columns: numeric edge attributes.
+        self_loops: "drop" or "keep".
+    """
+    known: dict[str, Any] = graph.graph.get("graphstrap", {})
+    nodes, offsets, node_types = _nodes_by_type(graph, node_type, known)
+    records = Attributes("node", nodes, [graph.nodes[node] for node in nodes])
+    ends, edges = _edge_records(graph, nodes)
+    feature = records.find(feature, "x") if feature is None or isinstance(feature, str) else tuple(feature)
+    labels, class_names = records.labels(records.find(label, "label"), known.get("class_names"))
+    kinds, kind_names = edges.categories(edges.find(edge_type, "type" if known else None), known.get("edge_type_names"))
+    columns = tuple(edge_columns or known.get("edge_column_names", ()))
+    return Graph.from_edges(
+        ends[0],
+        ends[1],
+        num_nodes=len(nodes),
+        directed=True,
+        self_loops=self_loops,
+        duplicates="keep" if known else "merge",
+        features=tuple(records.part(*bounds).vectors(feature) for bounds in pairwise(offsets)),
+        feature_names=known.get("feature_names") if isinstance(feature, str) else feature,
+        labels=labels,
+        class_names=class_names,
+        type_offsets=tuple(offsets),
+        node_types=node_types,
+        edge_types=kinds,
+        edge_type_names=kind_names,
+        edge_weights=edges.numbers(edges.find(weight, "weight"), filling=1.0),
+        edge_columns=np.stack([edges.column(name) for name in columns], axis=1) if columns else None,
+        edge_column_names=columns,
+        ids=as_ids(nodes),
+        name=str(known.get("name") or graph.name or "graph"),
+        **(_own_fields(records, edges) if known else {}),
+    )
+
+
+def to_networkx(graph: Graph) -> Any:
+    """A Graph where every edge has an equal reverse, else a DiGraph; a MultiDiGraph for typed or parallel edges."""
+    networkx = _import_networkx()
+    graph = _with_names(graph.to("cpu"))
+    result = _empty_like(networkx, graph)
+    result.graph["graphstrap"] = {key: value for key in NAMES if (value := getattr(graph, key))}
+    ids = graph.external_ids.tolist()
+    result.add_nodes_from(zip(ids, _node_records(graph), strict=True))
+    sources, targets = graph.indices.tolist(), graph.targets.tolist()
+    for source, target, record in zip(sources, targets, _edge_attributes(graph), strict=True):
+        result.add_edge(ids[source], ids[target], **record)
+    return result
+
+
+def _import_networkx() -> Any:
+    try:
+        import networkx
+    except ImportError as error:
+        raise InputError("networkx is not installed: pip install 'graphstrap[networkx]'") from error
+    return networkx
+
+
+def _with_names(graph: Graph) -> Graph:
+    """The graph with a name for every edge type and edge column: attributes and their values need one."""
+    num_types = 0 if graph.edge_types is None or graph.num_edges == 0 else int(graph.edge_types.max()) + 1
+    num_columns = 0 if graph.edge_columns is None else graph.edge_columns.shape[1]
+    return replace(
+        graph,
+        edge_type_names=graph.edge_type_names or tuple(str(kind) for kind in range(num_types)),
+        edge_column_names=graph.edge_column_names or tuple(f"column_{number}" for number in range(num_columns)),
+    )
+
+
+def _nodes_by_type(
+    graph: Any, node_type: str | None, known: dict[str, Any]
+) -> tuple[list[Any], list[int], tuple[str, ...]]:
+    """Nodes grouped by type, the first position of each type and then N, and the names of the types."""
+    nodes = list(graph.nodes)
+    names = tuple(known.get("node_types", ("node",)))
+    records = Attributes("node", nodes, [graph.nodes[node] for node in nodes])
+    attribute = records.find(node_type, "type" if len(names) > 1 else None)
+    kinds, names = records.categories(attribute, names if len(names) > 1 else None) if attribute else (None, names)
+    if kinds is None:
+        return nodes, [0, len(nodes)], names
+    order = np.argsort(kinds, kind="stable")
+    counts = np.bincount(kinds, minlength=len(names))
+    return [nodes[place] for place in order], [0, *np.cumsum(counts).tolist()], names
+
+
+def _edge_records(graph: Any, nodes: list[Any]) -> tuple[np.ndarray[Any, Any], Attributes]:
+    """(2, E) sources and targets, and the attributes, of every directed edge."""
+    number = {node: place for place, node in enumerate(nodes)}
+    edges = [(number[source], number[target], record) for source, target, record in graph.edges(data=True)]
+    if not graph.is_directed():
+        edges += [(target, source, record) for source, target, record in edges if source != target]
+    places = [(nodes[source], nodes[target]) for source, target, _ in edges]
+    attributes = Attributes("edge", places, [record for _, _, record in edges])
+    ends = np.array([edge[:2] for edge in edges], dtype=np.int64).reshape(-1, 2)
+    return ends.T, attributes
+
+
+def _own_fields(records: Attributes, edges: Attributes) -> dict[str, Any]:
+    """What only graphs that `to_networkx` made have."""
+    masks = [records.column(part) if records.find(None, part) else None for part in PARTS]
+    return {
+        "splits": splits_from_masks(*masks, num_nodes=len(records.places)),
+        "node_times": torch.from_numpy(records.column("time")) if records.find(None, "time") else None,
+        "edge_times": torch.from_numpy(edges.column("time")) if edges.find(None, "time") else None,
+    }
+
+
+def _empty_like(networkx: Any, graph: Graph) -> Any:
+    pairs = torch.stack([graph.targets, graph.indices.long()])
+    is_parallel = bool((pairs[:, 1:] == pairs[:, :-1]).all(0).any())
+    if graph.edge_types is not None or is_parallel:
+        return networkx.MultiDiGraph()
+    back = graph.transpose.edge_positions
+    values = [graph.edge_weights, graph.edge_times, graph.edge_columns]
+    is_mirrored = graph.is_symmetric and all(value is None or torch.equal(value[back], value) for value in values)
+    return networkx.Graph() if is_mirrored else networkx.DiGraph()
+
+
+def _node_records(graph: Graph) -> Iterator[dict[str, Any]]:
+    for number, block in enumerate(graph.features):
+        begin, end = graph.type_offsets[number], graph.type_offsets[number + 1]
+        rows = _rows(block)
+        for node in range(begin, end):
+            record: dict[str, Any] = {} if rows is None else {"x": rows[node - begin]}
+            if len(graph.node_types) > 1:
+                record["type"] = graph.node_types[number]
+            yield record | _label_record(graph, node) | _split_record(graph, node)
+
+
+def _rows(block: Features | None) -> np.ndarray[Any, Any] | None:
+    if block is None:
+        return None
+    rows: np.ndarray[Any, Any] = (block.to_dense() if isinstance(block, SparseMatrix) else block).numpy()
+    return rows
+
+
+def _label_record(graph: Graph, node: int) -> dict[str, Any]:
+    if graph.labels is None:
+        return {}
+    label: Any = graph.labels[node].tolist()
+    if label == -1:
+        return {}
+    return {"label": label if isinstance(label, list) or graph.class_names is None else graph.class_names[label]}
+
+
+def _split_record(graph: Graph, node: int) -> dict[str, Any]:
+    record: dict[str, Any] = {}
+    if graph.splits is not None:
+        record = {part: getattr(graph.splits, part)[node].tolist() for part in PARTS}
+    if graph.node_times is not None:
+        record["time"] = graph.node_times[node].item()
+    return record
+
+
+def _edge_attributes(graph: Graph) -> Iterator[dict[str, Any]]:
+    columns: dict[str, list[Any]] = {}
+    if graph.edge_weights is not None:
+        columns["weight"] = graph.edge_weights.tolist()
+    if graph.edge_times is not None:
+        columns["time"] = graph.edge_times.tolist()
+    if graph.edge_types is not None:
+        columns["type"] = [graph.edge_type_names[kind] for kind in graph.edge_types.tolist()]
+    if graph.edge_columns is not None:
+        columns |= dict(zip(graph.edge_column_names, graph.edge_columns.T.tolist(), strict=True))
+    for place in range(graph.num_edges):
+        yield {name: values[place] for name, values in columns.items()}

@@ -1,0 +1,206 @@
+"""Graphs in one .npz file: `read_npz` and `write_npz`. Files are never unpickled.
+
+One graph has the keys
+
+    edge_index                                   (2, E) node numbers: sources, then targets
+    x, or x_data, x_indices, x_indptr, x_shape   features, dense or CSR
+    y                                            (N,) with -1 for "none", or (N, C) of 0 and 1
+    train_mask, val_mask, test_mask              (N,) or (N, splits)
+
+and, where there are such things, num_nodes, class_names, feature_names, ids, node_time, edge_weight, edge_time,
+edge_type, edge_type_names, edge_columns, edge_column_names. A true `clean_edges` says that edge_index lists every
+directed edge of a graph as it was. A file with the key node_types holds several types of nodes: see `_hetero_npz`.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import torch
+
+from graphstrap.errors import InputError
+from graphstrap.graph import Features, Graph, Splits, as_features
+from graphstrap.io._archive import Archive, Array
+from graphstrap.io._hetero_npz import read_hetero
+from graphstrap.io._splits import splits_from_masks
+from graphstrap.io.atomic import atomic_write
+from graphstrap.sparse import SparseMatrix
+
+
+def read_npz(path: str | os.PathLike[str], *, directed: bool | None = None, binarize: bool = False) -> Graph:
+    """Read a graph, of one node type or several.
+
+    Args:
+        path: the file.
+        directed: False adds missing reverse edges, True does not. None: False, but for files that say they are clean.
+        binarize: set every positive feature to 1, as the usual loaders do for some graphs.
+    """
+    with Archive(path) as archive:
+        read = read_hetero if "node_types" in archive else _read_homogeneous
+        try:
+            graph = read(archive, directed)
+        except InputError:
+            raise
+        except (ValueError, RuntimeError, MemoryError) as error:
+            raise InputError(f"{archive.path} does not hold a consistent graph: {error}") from error
+    return graph.with_features(*map(binarized, graph.features)) if binarize else graph
+
+
+def write_npz(path: str | os.PathLike[str], graph: Graph) -> None:
+    """Write a graph of one node type, in one move; `read_npz` gives the same graph back."""
+    if len(graph.node_types) != 1:
+        raise InputError(f"write_npz writes graphs of one node type, and {graph.name} has {len(graph.node_types)}")
+    arrays = _arrays(graph.to("cpu"))
+    with atomic_write(path) as temporary, open(temporary, "wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
+
+
+def binarized(block: Features | None) -> Features | None:
+    """Every positive value set to 1."""
+    if isinstance(block, SparseMatrix):
+        return block.with_values(_ones_for_positive(block.values))
+    return None if block is None else _ones_for_positive(block)
+
+
+def _ones_for_positive(values: torch.Tensor) -> torch.Tensor:
+    return torch.where(values > 0, torch.ones_like(values), values)
+
+
+def _read_homogeneous(archive: Archive, directed: bool | None) -> Graph:
+    x = _features(archive)
+    num_nodes = _count_nodes(archive, x)
+    edge_index = archive.indices("edge_index", below=num_nodes, dimensions=2)
+    if len(edge_index) != 2:
+        archive.refuse("edge_index", f"has shape {edge_index.shape}, expected two rows: sources and targets")
+    is_clean = "clean_edges" in archive and bool(archive.read("clean_edges", kinds="b", dimensions=0))
+    return Graph.from_edges(
+        edge_index[0],
+        edge_index[1],
+        num_nodes=num_nodes,
+        directed=is_clean if directed is None else directed,
+        self_loops="keep" if is_clean else "drop",
+        duplicates="keep" if is_clean else "merge",
+        x=x,
+        labels=_labels(archive, num_nodes),
+        class_names=archive.names("class_names"),
+        feature_names=archive.names("feature_names"),
+        splits=_splits(archive, num_nodes),
+        ids=_optional(archive, "ids", kinds="iuU", length=num_nodes),
+        node_times=_optional_tensor(archive, "node_time", length=num_nodes),
+        name=archive.path.stem,
+        **_edge_columns(archive, edge_index.shape[1]),
+    )
+
+
+def _features(archive: Archive) -> Features | None:
+    if "x" in archive:
+        return as_features(archive.read("x", kinds="buif", dimensions=2))
+    return as_features(archive.csr()) if "x_shape" in archive or "x_data" in archive else None
+
+
+def _count_nodes(archive: Archive, x: Features | None) -> int:
+    if "num_nodes" in archive:
+        return int(archive.integers("num_nodes", dimensions=0))
+    if x is not None:
+        return int(x.shape[0])
+    if "y" in archive:
+        return len(archive.read("y", kinds="buif", dimensions=(1, 2)))
+    return archive.refuse("num_nodes", "is missing: without x and y the number of nodes must be given")
+
+
+def _labels(archive: Archive, num_nodes: int) -> Array | None:
+    """(N,) int64 with -1 for "none", or (N, C) uint8."""
+    if "y" not in archive:
+        return None
+    labels = archive.read("y", kinds="bui", dimensions=(1, 2))
+    if len(labels) != num_nodes:
+        archive.refuse("y", f"has {len(labels)} rows for {num_nodes} nodes")
+    if labels.ndim == 2:
+        if labels.size and not (labels <= 1).all() & (labels >= 0).all():
+            archive.refuse("y", "has several columns, so every entry must be 0 or 1")
+        return labels.astype(np.uint8)
+    if labels.size and labels.min() < -1:
+        archive.refuse("y", f"holds {labels.min()}: labels run from 0 up, with -1 for none")
+    return labels.astype(np.int64)
+
+
+def _splits(archive: Archive, num_nodes: int) -> Splits | None:
+    keys = ("train_mask", "val_mask", "test_mask")
+    train, val, test = (archive.read(key, kinds="bui", dimensions=(1, 2)) if key in archive else None for key in keys)
+    try:
+        return splits_from_masks(train, val, test, num_nodes=num_nodes)
+    except InputError as error:
+        raise InputError(f"{archive.path}: {error}") from error
+
+
+def _edge_columns(archive: Archive, num_edges: int) -> dict[str, Any]:
+    return {
+        "edge_types": _optional_tensor(archive, "edge_type", length=num_edges, kinds="iu"),
+        "edge_type_names": archive.names("edge_type_names") or (),
+        "edge_weights": _optional_tensor(archive, "edge_weight", length=num_edges),
+        "edge_times": _optional_tensor(archive, "edge_time", length=num_edges),
+        "edge_columns": _optional_tensor(archive, "edge_columns", length=num_edges, dimensions=2),
+        "edge_column_names": archive.names("edge_column_names") or (),
+    }
+
+
+def _optional(archive: Archive, key: str, *, kinds: str, length: int, dimensions: int = 1) -> Array | None:
+    if key not in archive:
+        return None
+    values = archive.read(key, kinds=kinds, dimensions=dimensions)
+    if len(values) != length:
+        archive.refuse(key, f"has {len(values)} rows, expected {length}")
+    return values
+
+
+def _optional_tensor(
+    archive: Archive, key: str, *, length: int, kinds: str = "uif", dimensions: int = 1
+) -> torch.Tensor | None:
+    values = _optional(archive, key, kinds=kinds, length=length, dimensions=dimensions)
+    return None if values is None else torch.from_numpy(values)
+
+
+def _arrays(graph: Graph) -> dict[str, Array]:
+    """The keys of a file, for what the graph has."""
+    tensors = {
+        "edge_index": torch.stack([graph.indices.long(), graph.targets]).to(graph.indices.dtype),
+        "y": graph.labels,
+        "node_time": graph.node_times,
+        "edge_weight": graph.edge_weights,
+        "edge_time": graph.edge_times,
+        "edge_type": graph.edge_types,
+        "edge_columns": graph.edge_columns,
+    }
+    if graph.splits is not None:
+        for part in ("train", "val", "test"):
+            mask = getattr(graph.splits, part)
+            tensors[f"{part}_mask"] = mask[:, 0] if graph.splits.num_splits == 1 else mask
+    arrays = {key: tensor.numpy() for key, tensor in tensors.items() if tensor is not None}
+    for key in ("class_names", "feature_names", "edge_type_names", "edge_column_names"):
+        if names := getattr(graph, key):
+            arrays[key] = np.array(names, dtype=np.str_)
+    if graph.ids is not None:
+        arrays["ids"] = graph.ids.astype(np.str_) if graph.ids.dtype.kind == "O" else graph.ids
+    arrays |= {"num_nodes": np.array(graph.num_nodes), "clean_edges": np.array(True)}
+    return arrays | _feature_arrays(graph.features[0])
+
+
+def _feature_arrays(block: Features | None) -> dict[str, Array]:
+    if block is None:
+        return {}
+    if not isinstance(block, SparseMatrix):
+        return {"x": block.numpy()}
+    values, columns = block.values.numpy(), block.indices.numpy()
+    return {
+        "x_data": values.astype(np.uint8) if _are_small_counts(values) else values,
+        "x_indices": columns.astype(np.uint16 if block.num_columns <= 2**16 else np.int32),
+        "x_indptr": block.indptr.numpy(),
+        "x_shape": np.array(block.shape, dtype=np.int64),
+    }
+
+
+def _are_small_counts(values: Array) -> bool:
+    """Whether all values are whole numbers below 256."""
+    return values.size > 0 and 0 <= values.min() <= values.max() < 256 and bool((values == np.floor(values)).all())

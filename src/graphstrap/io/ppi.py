@@ -1,0 +1,109 @@
+"""PPI as GraphSAGE, DGL and PyG publish it: 24 graphs of protein interactions, in three parts of four files each.
+
+Zitnik and Leskovec, Predicting Multicellular Function through Multi-layer Tissue Networks, 2017.
+
+    {train,valid,test}_graph.json      nodes and links, node-link format; ids are row numbers
+    {train,valid,test}_feats.npy       (N, 50)
+    {train,valid,test}_labels.npy      (N, 121) of 0 and 1
+    {train,valid,test}_graph_id.npy    (N,) the graph that each node belongs to
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphstrap.errors import InputError
+from graphstrap.graph import Graph
+from graphstrap.io._splits import splits_from_masks
+
+Array = np.ndarray[Any, Any]
+PARTS = ("train", "valid", "test")
+
+
+@dataclass(frozen=True)
+class _Part:
+    features: Array
+    labels: Array
+    graph_ids: Array
+    edges: Array  # (2, E)
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.features)
+
+
+def read_ppi(folder: str | os.PathLike[str]) -> Graph:
+    """All graphs as one, block by block: undirected, with several labels a node, split by graph.
+
+    Ids are "part-graph/node", such as "train-1/0". Files are never unpickled.
+    """
+    parts = [_read_part(Path(folder), part) for part in PARTS]
+    sizes = [part.num_nodes for part in parts]
+    offsets = np.cumsum([0, *sizes])
+    edges = np.concatenate([part.edges + offset for part, offset in zip(parts, offsets[:-1], strict=True)], axis=1)
+    member = np.repeat(np.arange(3), sizes)
+    if len({part.features.shape[1:] + part.labels.shape[1:] for part in parts}) > 1:
+        raise InputError(f"{folder}: train, valid and test have different numbers of features or labels")
+    return Graph.from_edges(
+        edges[0],
+        edges[1],
+        num_nodes=int(offsets[-1]),
+        x=np.concatenate([part.features for part in parts]),
+        labels=np.concatenate([part.labels for part in parts]),
+        splits=splits_from_masks(member == 0, member == 1, member == 2, num_nodes=int(offsets[-1])),
+        ids=np.concatenate([_ids(name, part.graph_ids) for name, part in zip(PARTS, parts, strict=True)]),
+        name="ppi",
+    )
+
+
+def _read_part(folder: Path, part: str) -> _Part:
+    features = _read_array(folder / f"{part}_feats.npy", dimensions=2).astype(np.float32)
+    labels = _read_array(folder / f"{part}_labels.npy", dimensions=2).astype(np.uint8)
+    graph_ids = _read_array(folder / f"{part}_graph_id.npy", dimensions=1).astype(np.int64)
+    if not len(features) == len(labels) == len(graph_ids):
+        sizes = f"{len(features)}, {len(labels)} and {len(graph_ids)}"
+        raise InputError(
+            f"{folder}: {part}_feats, {part}_labels and {part}_graph_id have {sizes} rows, expected the same"
+        )
+    edges = _read_links(folder / f"{part}_graph.json", len(features))
+    within = graph_ids[edges[0]] == graph_ids[edges[1]]
+    return _Part(features, labels, graph_ids, edges[:, within])
+
+
+def _read_array(path: Path, *, dimensions: int) -> Array:
+    try:
+        with open(path, "rb") as file:
+            array = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"{path} is not a readable array ({error}): download PPI again") from error
+    if not isinstance(array, np.ndarray) or array.ndim != dimensions or array.dtype.kind not in "buif":
+        raise InputError(f"{path} does not hold numbers in {dimensions} dimensions: download PPI again")
+    return array
+
+
+def _read_links(path: Path, num_nodes: int) -> Array:
+    """(2, E) of row numbers."""
+    try:
+        links = json.loads(path.read_bytes())["links"]
+        edges = np.array([[link["source"], link["target"]] for link in links], dtype=np.int64).reshape(-1, 2).T
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InputError(f"{path} is not a graph in node-link format ({error!r}): download PPI again") from error
+    if edges.size and not 0 <= edges.min() <= edges.max() < num_nodes:
+        raise InputError(f"{path}: links name a node outside 0 to {num_nodes - 1}")
+    return edges
+
+
+def _ids(part: str, graph_ids: Array) -> Array:
+    seen: Counter[int] = Counter()
+    names = []
+    for graph in graph_ids.tolist():
+        names.append(f"{part}-{graph}/{seen[graph]}")
+        seen[graph] += 1
+    return np.array(names, dtype=np.str_)

@@ -1,0 +1,206 @@
+"""read_tables: a table of edges, and one of nodes, to a Graph.
+
+Tables are CSV (.csv, .tsv, .txt, also with .gz) or Parquet (.parquet, .pq) files, or globs of several, read by DuckDB.
+
+    edges   two columns of ids; type, weight and time columns; every other column is a number that describes the edge
+    nodes   an id column; label, split, type and time columns; every other column is a feature, or a list of features
+
+`TableOptions` says how columns are found. Ids are integers, text or UUIDs. In a CSV file they are text: `007` and `7`
+are two nodes. `graph.ids` gives them back in that form: int64 where all are written as integers are, otherwise strings.
+
+Nodes are numbered in the order of the nodes table, type by type where they have types (types in the order of names).
+Without a nodes table they are the ids that the edges name, sorted. Times become int64 (dates: seconds since 1970) or
+float64. What cannot be read raises an InputError that names the file, the row or column, and the fix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphstrap.errors import InputError
+from graphstrap.graph import Graph, Splits
+from graphstrap.io._columns import (
+    NodeColumns,
+    TableOptions,
+    check_no_node_options,
+    choose_edge_columns,
+    choose_node_columns,
+)
+from graphstrap.io._database import connect
+from graphstrap.io._features import read_feature_blocks, read_matrix
+from graphstrap.io._files import Table, open_table
+from graphstrap.io._ids import (
+    fetch_node_ids,
+    find_id_type,
+    load_edge_ids,
+    load_node_ids,
+    load_node_ids_of_edges,
+    match_edges,
+)
+from graphstrap.io._values import Array, bad_cell, check_cells, read_names, read_times
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+    from graphstrap.io._columns import EdgeColumns
+
+__all__ = ["TableOptions", "read_tables"]
+
+_DEFAULT_OPTIONS = TableOptions()
+_SPLIT_OF_VALUE = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+
+
+@dataclass(frozen=True, eq=False)
+class NodePart:
+    """What the nodes table says: the row of each node, the node of each row, and arguments for Graph.from_edges."""
+
+    rows: Array  # (N,) the row of each node in the nodes table
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def numbers(self) -> Array:
+        """(N,) the node that each row became."""
+        numbers = np.empty_like(self.rows)
+        numbers[self.rows] = np.arange(len(self.rows))
+        return numbers
+
+
+def read_tables(edges: str, nodes: str | None = None, *, options: TableOptions = _DEFAULT_OPTIONS) -> Graph:
+    """Read a graph from a table of edges and, where there is one, a table of nodes.
+
+    Args:
+        edges: path or glob of CSV or Parquet files with one row per edge.
+        nodes: path or glob of files with one row per node; without it, nodes are what the edges name.
+        options: which column is what, and what to do about unknown nodes.
+    """
+    with connect() as connection:
+        edge_table = open_table(connection, edges)
+        edge_columns = choose_edge_columns(edge_table, options)
+        node_table, node_columns = open_nodes(connection, nodes, options)
+        load_ids(edge_table, edge_columns, node_table=node_table, node_columns=node_columns)
+        ids = fetch_node_ids(connection)
+        rows, source, target = match_edges(edge_table, node_table, ignore_unknown=options.ignore_unknown_nodes)
+        edge_arguments = read_edges(edge_table, edge_columns, rows=rows)
+        node_part = NodePart(np.arange(len(ids)))
+        if node_table is not None and node_columns is not None:
+            node_part = read_nodes(node_table, node_columns, num_nodes=len(ids))
+    numbers = node_part.numbers
+    graph = Graph.from_edges(
+        numbers[source],
+        numbers[target],
+        num_nodes=len(ids),
+        directed=options.directed,
+        ids=ids[node_part.rows],
+        **edge_arguments,
+        **node_part.arguments,
+    )
+    if graph.num_edges == 0:
+        raise InputError(f"{edges} has no edges left: all {graph.cleaning.num_edges_given} go from a node to itself")
+    return graph
+
+
+def open_nodes(
+    connection: DuckDBPyConnection, nodes: str | None, options: TableOptions
+) -> tuple[Table, NodeColumns] | tuple[None, None]:
+    """The nodes table and the part of each of its columns."""
+    if nodes is None:
+        check_no_node_options(options)
+        return None, None
+    table = open_table(connection, nodes)
+    return table, choose_node_columns(table, options)
+
+
+def load_ids(
+    edge_table: Table, edge_columns: EdgeColumns, *, node_table: Table | None, node_columns: NodeColumns | None
+) -> None:
+    """Fill DuckDB's tables of node ids and edge ends."""
+    ends = [(edge_table, edge_columns.source), (edge_table, edge_columns.target)]
+    if node_table is None or node_columns is None:
+        load_edge_ids(edge_table, edge_columns.source, target=edge_columns.target, id_type=find_id_type(ends))
+        load_node_ids_of_edges(edge_table.connection)
+        return
+    id_type = find_id_type([(node_table, node_columns.id), *ends])
+    load_node_ids(node_table, node_columns.id, id_type=id_type)
+    load_edge_ids(edge_table, edge_columns.source, target=edge_columns.target, id_type=id_type)
+
+
+def read_edges(table: Table, columns: EdgeColumns, *, rows: Array) -> dict[str, Any]:
+    """The edge arguments of Graph.from_edges, for the rows that are kept."""
+    arguments: dict[str, Any] = {}
+    if columns.type is not None:
+        arguments["edge_type_names"], codes = read_names(table, columns.type)
+        check_cells(table, columns.type, is_good=codes >= 0, wanted="an edge type")
+        arguments["edge_types"] = codes[rows]
+    if columns.weight is not None:
+        arguments["edge_weights"] = _read_weights(table, columns.weight)[rows]
+    if columns.time is not None:
+        arguments["edge_times"] = read_times(table, columns.time)[rows]
+    matrix = read_matrix(table, columns.numbers)
+    if matrix is not None:
+        arguments |= {"edge_columns": matrix[rows], "edge_column_names": columns.numbers}
+    return arguments
+
+
+def _read_weights(table: Table, name: str) -> Array:
+    matrix = read_matrix(table, (name,))
+    assert matrix is not None
+    check_cells(table, name, is_good=matrix[:, 0] >= 0, wanted="a weight from 0 up")
+    return matrix[:, 0]
+
+
+def read_nodes(table: Table, columns: NodeColumns, *, num_nodes: int) -> NodePart:
+    """The node arguments of Graph.from_edges, with nodes in the order of their types."""
+    node_types, rows_by_type = _group_by_type(table, columns.type, num_nodes=num_nodes)
+    rows = np.concatenate(rows_by_type)
+    blocks, feature_names = read_feature_blocks(table, columns.features, rows_by_type=rows_by_type)
+    arguments: dict[str, Any] = {
+        "features": tuple(None if block is None else torch.from_numpy(block) for block in blocks),
+        "feature_names": feature_names,
+        "node_types": node_types,
+        "type_offsets": (0, *np.cumsum([len(rows_of_type) for rows_of_type in rows_by_type]).tolist()),
+    }
+    if columns.label is not None:
+        arguments["class_names"], labels = _read_labels(table, columns.label)
+        arguments["labels"] = torch.from_numpy(labels[rows])
+    if columns.split is not None:
+        arguments["splits"] = _read_splits(table, columns.split, rows=rows)
+    if columns.time is not None:
+        arguments["node_times"] = torch.from_numpy(read_times(table, columns.time)[rows])
+    return NodePart(rows, arguments)
+
+
+def _group_by_type(table: Table, name: str | None, *, num_nodes: int) -> tuple[tuple[str, ...], list[Array]]:
+    """The node types, and the rows of each type's nodes in the order of the table."""
+    if name is None:
+        return ("node",), [np.arange(num_nodes)]
+    node_types, codes = read_names(table, name)
+    check_cells(table, name, is_good=codes >= 0, wanted="a node type")
+    ends = np.cumsum(np.bincount(codes, minlength=len(node_types)))
+    return node_types, np.split(np.argsort(codes, kind="stable"), ends[:-1])
+
+
+def _read_labels(table: Table, name: str) -> tuple[tuple[str, ...], Array]:
+    class_names, labels = read_names(table, name)
+    if len(class_names) < 2:
+        what = f"only the label {class_names[0]!r}" if class_names else "no labels"
+        fix = f"give at least two, or leave the column out with --ignore-columns {name}"
+        raise InputError(f"column {name!r} of {table.name} has {what}: {fix}")
+    return class_names, labels
+
+
+def _read_splits(table: Table, name: str, *, rows: Array) -> Splits:
+    values, codes = read_names(table, name)
+    parts = np.array([_SPLIT_OF_VALUE.get(value.strip().lower(), "?") for value in values] + [""])[codes]
+    if (parts == "?").any():
+        row = int(np.flatnonzero(parts == "?")[0])
+        raise bad_cell(table, name, row=row, wanted="one of train, val, valid, validation, test or empty: fix the cell")
+
+    def mask(part: str) -> Tensor:
+        return torch.from_numpy(parts[rows] == part)[:, None]
+
+    return Splits(mask("train"), mask("val"), mask("test"))

@@ -1,0 +1,60 @@
+"""Which edges and features survive in a view: a counter-based hash compared with an integer threshold.
+
+    keep(id, seed)  =  hash32(id, seed) >= drop_prob * 2**32
+
+Nothing is stored and nothing is drawn in order, so any edge can be asked at any time, on any device, and always gives
+the same answer. Only integer operators are used and every product is cut to 32 bits, so one function serves Python
+integers, NumPy int64 arrays and PyTorch int64 tensors with the same bits. (PyTorch's uint32 lacks operations: hence
+int64.)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+LOW_32_BITS = 0xFFFF_FFFF
+
+# Integers, NumPy int64 arrays or PyTorch int64 tensors: all have the operators that the hash needs.
+Integers = Any
+
+
+def mix(x: Integers) -> Integers:
+    """A bijection of 32-bit words: every input bit flips every output bit with probability close to one half."""
+    x = x ^ (x >> 16)
+    x = (x * 0x7FEB352D) & LOW_32_BITS
+    x = x ^ (x >> 15)
+    x = (x * 0x846CA68B) & LOW_32_BITS
+    return x ^ (x >> 16)
+
+
+def hash32(ids: Integers, seed: Integers) -> Integers:
+    """Hash non-negative 64-bit ids with a 64-bit seed to words in [0, 2**32)."""
+    first_key = mix((seed & LOW_32_BITS) ^ 0x9E3779B9)
+    second_key = mix(((seed >> 32) & LOW_32_BITS) ^ first_key ^ 0x85EBCA6B)
+    low = mix((ids & LOW_32_BITS) ^ first_key)
+    return mix(((low + second_key) & LOW_32_BITS) ^ mix(ids >> 32))
+
+
+def drop_threshold(drop_prob: Any) -> Integers:
+    """The integer below which a hash means "dropped": drop_prob * 2**32, exact at 0 and at 1."""
+    if isinstance(drop_prob, torch.Tensor):
+        return (drop_prob.double() * 2.0**32).round().long()
+    if isinstance(drop_prob, np.ndarray):
+        return np.round(drop_prob.astype(np.float64) * 2.0**32).astype(np.int64)
+    return round(float(drop_prob) * 2**32)
+
+
+def keep(ids: Integers, seed: Integers, threshold: Integers) -> Any:
+    """Whether each id survives; `threshold` comes from `drop_threshold` and may hold one value per id."""
+    return hash32(ids, seed) >= threshold
+
+
+def child_seed(seed: int, *path: int) -> int:
+    """A new 63-bit seed for a place in a tree of seeds, such as (step, view): children of one seed are unrelated."""
+    for branch in path:
+        high, low = int(hash32(branch, seed)), int(hash32(branch, seed ^ 0x5851F42D4C957F2D))
+        seed = ((high << 32) | low) & 0x7FFF_FFFF_FFFF_FFFF
+    return seed

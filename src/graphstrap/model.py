@@ -1,0 +1,76 @@
+"""Model: a trained method with everything that is needed to use it: recipe, feature transform, weights.
+
+Saved as one safetensors file whose header holds a JSON object; never pickle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from torch import nn
+
+from graphstrap.errors import InputError
+from graphstrap.features import FeatureTransform
+from graphstrap.graph import Graph
+from graphstrap.io.tensors import load_tensors, save_tensors
+from graphstrap.methods import METHODS, Method
+from graphstrap.recipe import Recipe, parse_recipe
+from graphstrap.run import load_state
+
+FORMAT_VERSION = 1
+FILE_NAME = "model.safetensors"
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    recipe: Recipe
+    transform: FeatureTransform
+    method: Method
+    seed: int
+
+    @classmethod
+    def build(cls, graph: Graph, recipe: Recipe, *, seed: int) -> Model:
+        """Fresh weights for a graph, its feature transform fitted."""
+        data = recipe.data
+        transform = FeatureTransform.fit(graph, scaling=data.feature_scaling, structural_size=data.structural_size)
+        method = METHODS[recipe.method.name](recipe, input_sizes=transform.output_sizes, seed=seed)
+        return cls(recipe, transform, method, seed)
+
+    @property
+    def module(self) -> nn.Module:
+        return cast(nn.Module, self.method)
+
+    def save(self, folder: Path) -> None:
+        info, means_and_scales = self.transform.state()
+        tensors = {f"method.{name}": tensor for name, tensor in self.module.state_dict().items()}
+        tensors |= {f"transform.{name}": tensor for name, tensor in means_and_scales.items()}
+        description = {"format": FORMAT_VERSION, "recipe": self.recipe.to_toml(), "transform": info, "seed": self.seed}
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{folder} cannot be made: {error.strerror or error}") from error
+        save_tensors(folder / FILE_NAME, tensors, kind="model", info=description)
+
+    @classmethod
+    def load(cls, folder: Path) -> Model:
+        path = folder / FILE_NAME
+        if not path.exists():
+            unfinished = (folder / "run.json").exists()
+            advice = (
+                f"finish the run with `graphstrap resume {folder}`" if unfinished else "give a folder that `fit` made"
+            )
+            raise InputError(f"{folder} holds no finished model: {advice}")
+        tensors, info = load_tensors(path, kind="model")
+        if info.get("format", 0) > FORMAT_VERSION:
+            raise InputError(f"{path} was made by a newer Graphstrap (format {info['format']}): upgrade to read it")
+        recipe = parse_recipe(info["recipe"], origin=str(path))
+        transform = FeatureTransform.from_state(info["transform"], _part(tensors, "transform."))
+        method = METHODS[recipe.method.name](recipe, input_sizes=transform.output_sizes, seed=info["seed"])
+        load_state(method, _part(tensors, "method."), path)
+        return cls(recipe, transform, method, info["seed"])
+
+
+def _part(tensors: dict[str, Any], prefix: str) -> dict[str, Any]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

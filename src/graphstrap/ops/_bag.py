@@ -1,0 +1,249 @@
+"""The fast path without kernels of our own: every sparse product is one `embedding_bag` over CSR.
+
+`embedding_bag(indices, table, offsets, weights)` sums weighted rows of a table for each row of a CSR matrix: that is
+a sparse product. It makes no E x D intermediate, uses no atomics and runs on CPU and CUDA; the backward pass is the
+same call on the transpose. On a CPU the dropped edges are cut out of the CSR first, once for each view; on CUDA they
+get weight 0, which keeps every shape static.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from graphstrap.graph import Graph
+from graphstrap.ops._masks import kept_columns, kept_edges, kept_elements
+from graphstrap.ops._torch import global_rows
+from graphstrap.sparse import SparseMatrix
+from graphstrap.view import View
+
+# Above these densities the dense product wins. CPU: measured by benchmarks/ops.py; CUDA: to be set with the kernels.
+DENSE_FROM = {"cpu": 0.25, "cuda": 0.05}
+
+
+def propagate(graph: Graph, view: View, h: Tensor, norm: str) -> Tensor:
+    """A_hat h over the view's edges and self-loops; see `graphstrap.ops.propagate`."""
+    product: Tensor = _SparseProduct.apply(h, *adjacency(graph, view, norm))  # type: ignore[no-untyped-call]
+    return product
+
+
+def project(graph: Graph, view: View, weight: Tensor, block: int) -> Tensor:
+    """(X o mask) W for one feature block; see `graphstrap.ops.project`."""
+    features = graph.features[block]
+    if features is None:
+        raise ValueError(f"node type {graph.node_types[block]!r} has no features to project")
+    num_columns = int(features.shape[1])
+    columns = kept_columns(view, num_columns=num_columns, block=block, device=weight.device)
+    if columns is not None:
+        weight = weight * columns[:, None]  # (X o m) W = X (m o W)
+    features = _best_form(features)
+    if isinstance(features, Tensor):
+        if view.spec.masks_features and view.spec.mask_elements:
+            rows = global_rows(graph, block)[:, None]
+            every_column = torch.arange(num_columns, device=weight.device)[None, :]
+            kept = kept_elements(view, rows=rows, columns=every_column, num_columns=num_columns, block=block)
+            assert kept is not None
+            features = features * kept
+        return features.to(weight.dtype) @ weight
+    rows, every_column = global_rows(graph, block)[features.rows], features.indices.long()
+    kept = kept_elements(view, rows=rows, columns=every_column, num_columns=num_columns, block=block)
+    forward = Bag.of(features)
+    backward = Bag.of(features.transpose)
+    if kept is not None:
+        forward = forward.with_values(features.values * kept)
+        backward = backward.with_values((features.values * kept)[features.transpose_order])
+    product: Tensor = _SparseProduct.apply(weight, forward, backward)  # type: ignore[no-untyped-call]
+    return product
+
+
+def prelu(x: Tensor, slope: Tensor) -> Tensor:
+    """x where positive, slope times x elsewhere. PyTorch's own backward pass on a CPU takes five times as long."""
+    if x.device.type != "cpu":
+        return F.prelu(x, slope)
+    result: Tensor = _PReLU.apply(x, slope)  # type: ignore[no-untyped-call]
+    return result
+
+
+def row_cosine(q: Tensor, t: Tensor) -> Tensor:
+    """cos(q_i, t_i) of every row, with the gradient for q in one pass."""
+    result: Tensor = _RowCosine.apply(q, t)  # type: ignore[no-untyped-call]
+    return result
+
+
+@dataclass(frozen=True, eq=False)
+class Bag:
+    """A CSR matrix in the form that `embedding_bag` is fastest with: 32-bit indices (five times, on CPU)."""
+
+    indptr: Tensor
+    indices: Tensor
+    values: Tensor
+
+    @classmethod
+    def of(cls, matrix: SparseMatrix) -> Bag:
+        if matrix not in _bags:
+            _bags[matrix] = cls(_narrow(matrix.indptr, len(matrix.values)), matrix.indices, matrix.values)
+        return _bags[matrix]
+
+    def with_values(self, values: Tensor) -> Bag:
+        return Bag(self.indptr, self.indices, values)
+
+    def times(self, table: Tensor) -> Tensor:
+        return F.embedding_bag(
+            self.indices.to(self.indptr.dtype),
+            table.contiguous(),
+            self.indptr,
+            mode="sum",
+            per_sample_weights=self.values.to(table.dtype),
+            include_last_offset=True,
+        )
+
+
+class _SparseProduct(torch.autograd.Function):
+    """M H, whose gradient with respect to H is M^T G: both matrices are given."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, matrix: Bag, transposed: Bag) -> Tensor:
+        ctx.transposed = transposed
+        return matrix.times(h)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        transposed: Bag = ctx.transposed
+        return transposed.times(gradient), None, None
+
+
+class _PReLU(torch.autograd.Function):
+    """For one shared slope."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, slope: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.slope = float(slope)
+        return F.leaky_relu(x, ctx.slope)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        (x,) = ctx.saved_tensors
+        for_x = torch.ops.aten.leaky_relu_backward(gradient, x, ctx.slope, False)
+        for_slope = torch.dot(gradient.reshape(-1), x.clamp(max=0).reshape(-1))
+        return for_x, for_slope.reshape(1)
+
+
+class _RowCosine(torch.autograd.Function):
+    """d cos / d q = (t / |t| - cos * q / |q|) / |q|."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, t: Tensor) -> Tensor:
+        q_length, t_length = q.norm(dim=1).clamp(min=1e-8), t.norm(dim=1).clamp(min=1e-8)
+        cosine: Tensor = torch.einsum("nd,nd->n", q, t) / (q_length * t_length)
+        ctx.save_for_backward(q, t, q_length, t_length, cosine)
+        return cosine
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        q, t, q_length, t_length, cosine = ctx.saved_tensors
+        for_t = gradient / (q_length * t_length)
+        for_q = -gradient * cosine / q_length.square()
+        return torch.addcmul(t * for_t[:, None], q, for_q[:, None]), None
+
+
+# ---- a view's adjacency, made once and shared by every layer, network and pass that uses the view
+# ----------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Frame:
+    """A graph's CSR with the self-loops written in, in one direction. An `edge` of -1 is a self-loop."""
+
+    indptr: Tensor  # (N + 1,)
+    rows: Tensor  # (E + N,) int64
+    columns: Tensor  # (E + N,) int32
+    edge: Tensor  # (E + N,) int64, position in graph.indices
+
+
+_adjacencies: WeakKeyDictionary[View, WeakKeyDictionary[Graph, dict[str, tuple[Bag, Bag]]]] = WeakKeyDictionary()
+_frames: WeakKeyDictionary[Graph, tuple[_Frame, _Frame]] = WeakKeyDictionary()
+_bags: WeakKeyDictionary[SparseMatrix, Bag] = WeakKeyDictionary()
+_dense_forms: WeakKeyDictionary[SparseMatrix, Tensor] = WeakKeyDictionary()
+
+
+def adjacency(graph: Graph, view: View, norm: str) -> tuple[Bag, Bag]:
+    """The view's normalised adjacency and its transpose."""
+    by_norm = _adjacencies.setdefault(view, WeakKeyDictionary()).setdefault(graph, {})
+    if norm not in by_norm:
+        by_norm[norm] = _draw(graph, view, norm)
+    return by_norm[norm]
+
+
+def _draw(graph: Graph, view: View, norm: str) -> tuple[Bag, Bag]:
+    if graph not in _frames:
+        back = graph.transpose
+        every_edge = torch.arange(graph.num_edges, device=graph.device)
+        forward = _with_loops(graph.indptr, graph.indices, every_edge)
+        _frames[graph] = forward, _with_loops(back.indptr, back.indices, back.edge_positions)
+    frames = _frames[graph]
+    kept = kept_edges(graph, view)
+    if kept is not None:
+        kept = torch.cat([kept, kept.new_ones(1)])  # position -1, where self-loops look, is always kept
+    if graph.device.type == "cpu" and kept is not None:
+        frames = _cut(frames[0], kept), _cut(frames[1], kept)
+        kept = None
+    weights = [_entry_weights(graph, frame, kept) for frame in frames]
+    if norm != "sum":
+        degree = torch.segment_reduce(weights[0], "sum", offsets=frames[0].indptr)
+        scale = degree.rsqrt() if norm == "symmetric" else degree.reciprocal()
+        for frame, weight, target in zip(frames, weights, (frames[0].rows, frames[1].columns), strict=True):
+            weight *= scale[target]
+            if norm == "symmetric":
+                weight *= scale[frame.columns if target is frame.rows else frame.rows]
+    bags = [Bag(_narrow(f.indptr, len(f.columns)), f.columns, w) for f, w in zip(frames, weights, strict=True)]
+    return bags[0], bags[1]
+
+
+def _with_loops(indptr: Tensor, indices: Tensor, positions: Tensor) -> _Frame:
+    """Write a self-loop in front of every row."""
+    num_nodes, num_edges = len(indptr) - 1, len(indices)
+    nodes = torch.arange(num_nodes, device=indptr.device)
+    rows = torch.repeat_interleave(nodes, indptr.diff())
+    place = torch.arange(num_edges, device=indptr.device) + rows + 1
+    columns = indices.new_empty(num_edges + num_nodes)
+    edge = positions.new_full((num_edges + num_nodes,), -1)
+    columns[indptr[:-1] + nodes] = nodes.to(indices.dtype)
+    columns[place], edge[place] = indices, positions
+    every_row = torch.cat([nodes, rows]).sort().values
+    return _Frame(indptr + torch.arange(num_nodes + 1, device=indptr.device), every_row, columns, edge)
+
+
+def _cut(frame: _Frame, kept: Tensor) -> _Frame:
+    """The frame without the dropped edges."""
+    stays = kept[frame.edge]
+    chosen = stays.nonzero().squeeze(1)
+    before = torch.cat([frame.indptr.new_zeros(1), stays.cumsum(0)])  # entries kept before each place
+    return _Frame(before[frame.indptr], frame.rows[chosen], frame.columns[chosen], frame.edge[chosen])
+
+
+def _entry_weights(graph: Graph, frame: _Frame, kept: Tensor | None) -> Tensor:
+    """(entries,) 1 for a self-loop, the edge's weight for a kept edge, 0 for a dropped one."""
+    if graph.edge_weights is None:
+        weight = torch.ones(len(frame.edge), device=graph.device)
+    else:
+        weight = torch.cat([graph.edge_weights, graph.edge_weights.new_ones(1)])[frame.edge]
+    return weight if kept is None else weight * kept[frame.edge]
+
+
+def _narrow(indptr: Tensor, num_entries: int) -> Tensor:
+    return indptr.int() if num_entries < 2**31 else indptr
+
+
+def _best_form(features: Tensor | SparseMatrix) -> Tensor | SparseMatrix:
+    """Sparse features as a dense table where the dense product is faster."""
+    if isinstance(features, Tensor) or features.density < DENSE_FROM[features.device.type]:
+        return features
+    if features not in _dense_forms:
+        _dense_forms[features] = features.to_dense()
+    return _dense_forms[features]

@@ -1,0 +1,255 @@
+"""Recipe: every setting of a run, as frozen dataclasses that are written to and read from TOML.
+
+An unknown or misspelt key, a wrong type or a value out of range is an InputError that names the key and the nearest
+valid one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+from graphstrap.errors import InputError
+from graphstrap.view import ViewSpec
+
+
+def _setting(default: Any, **rules: Any) -> Any:
+    """A field with its rules: `choices`, `low` and `high` (both inclusive)."""
+    return field(default=default, metadata=rules)
+
+
+@dataclass(frozen=True)
+class DataRecipe:
+    """How features are prepared. `row`: rows sum to 1; `column`: zero mean, unit variance; `structural_size`: for
+    graphs without."""
+
+    feature_scaling: str = _setting("row", choices=("row", "column", "none"))
+    structural_size: int = _setting(128, low=1, high=4096)
+
+
+@dataclass(frozen=True)
+class ViewsRecipe:
+    """Augmentation of the two views."""
+
+    edge_drop_probs: tuple[float, float] = _setting((0.3, 0.3), low=0.0, high=1.0)
+    feature_mask_probs: tuple[float, float] = _setting((0.2, 0.2), low=0.0, high=1.0)
+    mask_elements: bool = _setting(False)
+    drop_directions_together: bool = _setting(False)
+
+    def specs(self) -> list[ViewSpec]:
+        return [
+            ViewSpec(
+                edge_drop_prob=edge_drop_prob,
+                feature_mask_prob=feature_mask_prob,
+                mask_elements=self.mask_elements,
+                drop_directions_together=self.drop_directions_together,
+            )
+            for edge_drop_prob, feature_mask_prob in zip(self.edge_drop_probs, self.feature_mask_probs, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class EncoderRecipe:
+    """`batch_norm_decay` is the paper's (0.99 keeps 99 % of the old statistics); 0.01 is how the authors' code reads
+    it.
+
+    `batch_norm_statistics`: "running" averages of training views, or "recalibrated" on the clean graph before freezing.
+    """
+
+    name: str = _setting("gcn", choices=("gcn",))
+    hidden_sizes: tuple[int, ...] = _setting((256,), low=1, high=65536)
+    embedding_size: int = _setting(128, low=1, high=65536)
+    norm: str = _setting("batch", choices=("batch", "layer", "none"))
+    weight_standardization: bool = _setting(False)
+    batch_norm_decay: float = _setting(0.99, low=0.0, high=1.0)
+    batch_norm_statistics: str = _setting("running", choices=("running", "recalibrated"))
+
+
+@dataclass(frozen=True)
+class MethodRecipe:
+    """`projector_size` 0 means none, the paper's choice."""
+
+    name: str = _setting("bgrl", choices=("bgrl",))
+    predictor_hidden_size: int = _setting(512, low=1, high=65536)
+    target_decay: float = _setting(0.99, low=0.0, high=1.0)
+    projector_size: int = _setting(0, low=0, high=65536)
+
+
+@dataclass(frozen=True)
+class TrainRecipe:
+    """`log_every` and `evaluate_every` count steps (0: never); `checkpoint_seconds` is the most that a power cut can
+    cost."""
+
+    steps: int = _setting(10_000, low=1)
+    warmup_steps: int = _setting(1_000, low=0)
+    learning_rate: float = _setting(5e-4, low=0.0, high=10.0)
+    weight_decay: float = _setting(1e-5, low=0.0, high=10.0)
+    log_every: int = _setting(50, low=1)
+    evaluate_every: int = _setting(0, low=0)
+    checkpoint_seconds: float = _setting(20.0, low=0.0)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    name: str = "custom"
+    data: DataRecipe = DataRecipe()
+    views: ViewsRecipe = ViewsRecipe()
+    encoder: EncoderRecipe = EncoderRecipe()
+    method: MethodRecipe = MethodRecipe()
+    train: TrainRecipe = TrainRecipe()
+
+    def __post_init__(self) -> None:
+        if self.train.warmup_steps > self.train.steps:
+            raise InputError(
+                f"train.warmup_steps ({self.train.warmup_steps}) must not exceed train.steps ({self.train.steps})"
+            )
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Recipe:
+        """A copy with dotted keys replaced, such as {"train.steps": 2000}. Fewer steps shorten the warm-up in
+        proportion."""
+        tree: dict[str, Any] = {section: {} for section in SECTIONS}
+        for key, value in settings.items():
+            section, _, name = key.partition(".")
+            _check_key(key, [f"{s}.{f.name}" for s in SECTIONS for f in fields(SECTIONS[s])])
+            tree[section][name] = value
+        steps = tree["train"].get("steps")
+        if isinstance(steps, int) and "warmup_steps" not in tree["train"]:
+            tree["train"]["warmup_steps"] = round(self.train.warmup_steps * steps / self.train.steps)
+        return _update(self, tree)
+
+    def to_toml(self) -> str:
+        lines = [f"name = {_toml_value(self.name)}"]
+        for section in SECTIONS:
+            lines += ["", f"[{section}]"]
+            lines += [f"{key} = {_toml_value(value)}" for key, value in asdict(getattr(self, section)).items()]
+        return "\n".join(lines) + "\n"
+
+
+SECTIONS: dict[str, Any] = {
+    "data": DataRecipe,
+    "views": ViewsRecipe,
+    "encoder": EncoderRecipe,
+    "method": MethodRecipe,
+    "train": TrainRecipe,
+}
+
+
+def shipped_recipes() -> list[str]:
+    """The names of the recipes in the package; `default` is made from the graph instead (see `graphstrap.defaults`)."""
+    folder = resources.files("graphstrap") / "recipes"
+    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+
+
+def load_recipe(name_or_path: str) -> Recipe:
+    """A shipped recipe by name, or a TOML file by path."""
+    if name_or_path in shipped_recipes():
+        text = (resources.files("graphstrap") / "recipes" / f"{name_or_path}.toml").read_text(encoding="utf-8")
+        return parse_recipe(text, origin=name_or_path)
+    path = Path(name_or_path)
+    if path.suffix == ".toml":
+        try:
+            return parse_recipe(path.read_text(encoding="utf-8"), origin=str(path))
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"recipe {path} cannot be read: {error}") from error
+    known = ["default", *shipped_recipes()]
+    raise InputError(
+        f"there is no recipe {name_or_path!r}{_nearest(name_or_path, known)}: "
+        f"take one of {', '.join(known)}, or the path of a .toml file"
+    )
+
+
+def parse_recipe(text: str, *, origin: str) -> Recipe:
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"recipe {origin} is not valid TOML: {error}") from error
+    try:
+        return _update(Recipe(name=origin), tree)
+    except InputError as error:
+        raise InputError(f"recipe {origin}: {error}") from error
+
+
+def parse_settings(assignments: Iterable[str]) -> dict[str, Any]:
+    """`["train.steps=2000", "encoder.norm=layer"]` to a dictionary; values are TOML, bare words are text."""
+    settings: dict[str, Any] = {}
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        if not equals:
+            raise InputError(f"--set takes KEY=VALUE such as train.steps=2000, got {assignment!r}")
+        try:
+            settings[key.strip()] = tomllib.loads(f"value = {text.strip()}")["value"]
+        except tomllib.TOMLDecodeError:
+            settings[key.strip()] = text.strip()
+    return settings
+
+
+def _update(recipe: Recipe, tree: Mapping[str, Any]) -> Recipe:
+    changes: dict[str, Any] = {}
+    for section, values in tree.items():
+        _check_key(section, ["name", *SECTIONS])
+        if section == "name":
+            changes["name"] = _checked("name", values, str, {})
+            continue
+        if not isinstance(values, Mapping):
+            raise InputError(f"{section} is a section: write [{section}] and its keys below it")
+        kinds = get_type_hints(SECTIONS[section])
+        rules = {f.name: f.metadata for f in fields(SECTIONS[section])}
+        checked = {}
+        for key, value in values.items():
+            _check_key(f"{section}.{key}", [f"{section}.{name}" for name in rules])
+            checked[key] = _checked(f"{section}.{key}", value, kinds[key], rules[key])
+        changes[section] = replace(getattr(recipe, section), **checked)
+    return replace(recipe, **changes)
+
+
+def _check_key(key: str, known: list[str]) -> None:
+    if key not in known:
+        raise InputError(f"there is no setting {key!r}{_nearest(key, known)}")
+
+
+def _nearest(word: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.4)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _checked(key: str, value: Any, kind: Any, rules: Mapping[str, Any]) -> Any:
+    """The value as the field's type, or an error that says what the field takes."""
+    if get_origin(kind) is tuple:
+        item_kinds = get_args(kind)
+        if not isinstance(value, list | tuple):
+            raise InputError(f"{key} takes a list such as {_toml_value(_example(item_kinds))}, got {value!r}")
+        if item_kinds[-1] is Ellipsis:
+            item_kinds = (item_kinds[0],) * len(value)
+        if len(value) != len(item_kinds):
+            raise InputError(f"{key} takes {len(item_kinds)} values, got {len(value)}")
+        return tuple(_checked(key, item, k, rules) for item, k in zip(value, item_kinds, strict=True))
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+        raise InputError(f"{key} takes {names[kind]}, got {value!r}")
+    if "choices" in rules and value not in rules["choices"]:
+        raise InputError(f"{key} must be one of {', '.join(rules['choices'])}, got {value!r}")
+    if ("low" in rules and not value >= rules["low"]) or ("high" in rules and not value <= rules["high"]):
+        bounds = f"between {rules['low']} and {rules['high']}" if "high" in rules else f"at least {rules['low']}"
+        raise InputError(f"{key} must be {bounds}, got {value!r}")
+    return value
+
+
+def _example(kinds: tuple[Any, ...]) -> tuple[Any, ...]:
+    return (256,) if kinds[0] is int else (0.2, 0.3)
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
+    return repr(value)

@@ -1,0 +1,186 @@
+"""Run: the folder of one training run. Everything that is needed to look at it, to go on with it and to use what it
+learned.
+
+    run.json                  format version, source of the graph, seed, graph statistics, environment, git state
+    recipe.toml               every setting, resolved
+    metrics.jsonl             one JSON object a line
+    checkpoint.safetensors    parameters, optimiser state and step; replaced atomically
+    model.safetensors         the finished model; its presence means that the run is finished
+
+The folder appears whole or not at all, and every file in it is replaced whole or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from graphstrap.environment import describe_environment, describe_git
+from graphstrap.errors import InputError
+from graphstrap.graph import Graph
+from graphstrap.io.atomic import atomic_write
+from graphstrap.io.tensors import load_tensors, save_tensors
+from graphstrap.recipe import Recipe, parse_recipe
+
+FORMAT_VERSION = 1
+_OPTIMIZER_FIELDS = ("step", "exp_avg", "exp_avg_sq")
+
+
+class Run:
+    """An existing run folder: make one with `Run.create`, open one with `Run.open`."""
+
+    def __init__(self, folder: Path, *, info: dict[str, Any], recipe: Recipe) -> None:
+        self.folder, self.info, self.recipe = folder, info, recipe
+
+    @classmethod
+    def create(
+        cls, folder: Path, *, recipe: Recipe, source: Mapping[str, Any], seed: int, device: str, graph: Graph
+    ) -> Run:
+        """Make the folder, under a temporary name until it is complete. An existing one is refused."""
+        if folder.exists():
+            raise InputError(
+                f"run folder {folder} exists: choose another --run, or go on with `graphstrap resume {folder}`"
+            )
+        info = {
+            "format": FORMAT_VERSION,
+            "source": dict(source),
+            "seed": seed,
+            "device": device,
+            "graph": describe_graph(graph),
+            "environment": describe_environment(),
+            "git": describe_git(),
+        }
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+            try:
+                (temporary / "recipe.toml").write_text(recipe.to_toml(), encoding="utf-8")
+                (temporary / "run.json").write_text(json.dumps(info, indent=2) + "\n", encoding="utf-8")
+                temporary.chmod(0o755)
+                os.rename(temporary, folder)
+            except BaseException:
+                shutil.rmtree(temporary, ignore_errors=True)
+                raise
+        except OSError as error:
+            raise InputError(f"run folder {folder} cannot be made: {error.strerror or error}") from error
+        return cls(folder, info=info, recipe=recipe)
+
+    @classmethod
+    def open(cls, folder: Path) -> Run:
+        if not folder.is_dir():
+            raise InputError(f"there is no run folder {folder}: make one with `graphstrap fit SOURCE --run {folder}`")
+        try:
+            info = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+            text = (folder / "recipe.toml").read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise InputError(f"{folder} is not a run folder, or is damaged: {error}") from error
+        if not isinstance(info, dict) or not isinstance(info.get("format"), int):
+            raise InputError(f"{folder}/run.json is not one that Graphstrap wrote")
+        if info["format"] > FORMAT_VERSION:
+            raise InputError(f"{folder} was made by a newer Graphstrap (format {info['format']}): upgrade to read it")
+        return cls(folder, info=info, recipe=parse_recipe(text, origin=str(folder / "recipe.toml")))
+
+    @property
+    def checkpoint_path(self) -> Path:
+        return self.folder / "checkpoint.safetensors"
+
+    @property
+    def is_finished(self) -> bool:
+        return (self.folder / "model.safetensors").exists()
+
+    # ---- checkpoints -------------------------------------------------------------------------------------------------
+
+    def checkpoint(self, module: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
+        tensors = {f"module.{name}": tensor for name, tensor in module.state_dict().items()}
+        for index, parameter in enumerate(_parameters(optimizer)):
+            state = optimizer.state[parameter]
+            tensors |= {f"optimizer.{index}.{name}": torch.as_tensor(state[name]) for name in _OPTIMIZER_FIELDS}
+        save_tensors(self.checkpoint_path, tensors, kind="checkpoint", info={"step": step, "format": FORMAT_VERSION})
+
+    def restore(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+        """Load the last checkpoint, if there is one, and forget metrics logged after it. Returns its step."""
+        if not self.checkpoint_path.exists():
+            self._cut_log(0)
+            return 0
+        tensors, info = load_tensors(self.checkpoint_path, kind="checkpoint")
+        load_state(module, _with_prefix(tensors, "module."), self.checkpoint_path)
+        for index, parameter in enumerate(_parameters(optimizer)):
+            saved = _with_prefix(tensors, f"optimizer.{index}.")
+            state = {
+                n: t.to("cpu" if n == "step" and not parameter.is_cuda else parameter.device) for n, t in saved.items()
+            }
+            optimizer.state[parameter] = state
+        self._cut_log(info["step"])
+        return int(info["step"])
+
+    def save_start(self, module: nn.Module) -> None:
+        """Keep the weights that a warm start began from: a cut before the first checkpoint must not lose them."""
+        save_tensors(self.folder / "start.safetensors", dict(module.state_dict()), kind="start", info={})
+
+    def load_start(self, module: nn.Module) -> None:
+        path = self.folder / "start.safetensors"
+        if path.exists():
+            load_state(module, load_tensors(path, kind="start")[0], path)
+
+    # ---- metrics -----------------------------------------------------------------------------------------------------
+
+    def log(self, record: Mapping[str, Any]) -> None:
+        try:
+            with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+        except OSError as error:
+            raise InputError(f"{self.folder}/metrics.jsonl cannot be written: {error.strerror or error}") from error
+
+    def metrics(self) -> list[dict[str, Any]]:
+        path = self.folder / "metrics.jsonl"
+        if not path.exists():
+            return []
+        records = []
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                records.append(json.loads(line))
+            except ValueError:
+                break  # the line that a power cut left half-written
+        return records
+
+    def _cut_log(self, last_step: int) -> None:
+        records = [record for record in self.metrics() if record.get("step", 0) <= last_step]
+        with atomic_write(self.folder / "metrics.jsonl") as temporary:
+            temporary.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+
+
+def describe_graph(graph: Graph) -> dict[str, Any]:
+    return {
+        "name": graph.name,
+        "fingerprint": graph.fingerprint,
+        "num_nodes": graph.num_nodes,
+        "num_edges": graph.num_edges,
+        "num_features": list(graph.num_features),
+        "num_classes": graph.num_classes,
+        "cleaning": asdict(graph.cleaning),
+    }
+
+
+def load_state(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
+    """`load_state_dict`, with an error that a user can read."""
+    try:
+        module.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise InputError(f"{path} does not fit this recipe: it is from another model") from error
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

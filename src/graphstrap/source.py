@@ -1,0 +1,81 @@
+"""Source: where a graph comes from, in a form that a run folder can keep and load again."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from graphstrap.datasets import load
+from graphstrap.errors import InputError, UnknownNodesError
+from graphstrap.graph import Graph
+from graphstrap.io.extension import read_extension
+from graphstrap.io.tables import TableOptions, read_tables
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A dataset by name or `.npz` path, or a pair of tables."""
+
+    dataset: str | None = None
+    edges: str | None = None
+    nodes: str | None = None
+    options: TableOptions = field(default_factory=TableOptions)
+
+    def __post_init__(self) -> None:
+        if (self.dataset is None) == (self.edges is None):
+            raise InputError(
+                "name one source: a dataset (see `graphstrap datasets`), an .npz file, or --edges with --nodes"
+            )
+        if self.dataset is not None and self.nodes is not None:
+            raise InputError("--nodes goes with --edges, not with a dataset")
+
+    def load(self) -> Graph:
+        if self.edges is not None:
+            return read_tables(self.edges, self.nodes, options=self.options)
+        assert self.dataset is not None
+        return load(self.dataset)
+
+    def load_new(self, edges: str, nodes: str | None) -> tuple[Graph, Array | None]:
+        """A graph of new tables, and the numbers of the nodes to embed (None: all).
+
+        Where the new edges name nodes of this source's graph, the new nodes are put into it. Labels are not read.
+        """
+        named = [name for name in (self.options.label, self.options.split, "label", "split") if name is not None]
+        ignored = (*self.options.ignore_columns, *named)
+        options = replace(self.options, label=None, split=None, ignore_columns=ignored)
+        if nodes is None:
+            original = self.load()
+            if np.isin(read_tables(edges, options=options).external_ids, original.external_ids).any():
+                return read_extension(edges, None, original=original, options=options)
+            return read_tables(edges, options=options), None
+        try:
+            return read_tables(edges, nodes, options=options), None
+        except UnknownNodesError:
+            if self.edges is None:
+                raise
+            return read_extension(edges, nodes, original=self.load(), options=options)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON, with paths that hold from every folder."""
+        if self.dataset is not None:
+            return {"dataset": os.path.abspath(self.dataset) if self.dataset.endswith(".npz") else self.dataset}
+        nodes = None if self.nodes is None else os.path.abspath(self.nodes)
+        return {"edges": os.path.abspath(str(self.edges)), "nodes": nodes, "options": asdict(self.options)}
+
+    @classmethod
+    def from_dict(cls, saved: dict[str, Any]) -> Source:
+        try:
+            options: dict[str, Any] = {
+                name: tuple(value) if isinstance(value, list) else value
+                for name, value in saved.get("options", {}).items()
+            }
+            return cls(saved.get("dataset"), saved.get("edges"), saved.get("nodes"), TableOptions(**options))
+        except TypeError as error:
+            raise InputError(
+                "the run folder does not say where its graph came from: give --edges and --nodes"
+            ) from error

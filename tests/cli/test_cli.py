@@ -1,0 +1,253 @@
+"""The command line on a user's own tables, from fit to neighbours; and everything a user can get wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+
+from conftest import make_communities
+from graphstrap.cli._app import VERBS, run
+
+FAST = [
+    *("--set", "encoder.hidden_sizes=[16]", "--set", "encoder.embedding_size=8", "--set", "train.steps=30"),
+    *("--set", "method.predictor_hidden_size=16", "--device", "cpu", "--quiet"),
+]
+
+
+def write_tables(folder: Path, *, num_nodes: int = 150, prefix: str = "u") -> tuple[Path, Path]:
+    """A CSV pair with string ids, three classes, a fifth of the labels missing."""
+    graph = make_communities(num_nodes=num_nodes, num_classes=3, seed=0)
+    assert graph.x is not None
+    x, labels = graph.x.to_dense().numpy(), np.asarray(graph.labels)
+    nodes, edges = folder / "nodes.csv", folder / "edges.csv"
+    header = ",".join(["id", *(f"w{j}" for j in range(x.shape[1])), "label"])
+    rows = [
+        ",".join([f"{prefix}{i}", *(f"{v:g}" for v in x[i]), "" if i % 5 == 0 else f"class {labels[i]}"])
+        for i in range(num_nodes)
+    ]
+    nodes.write_text("\n".join([header, *rows]) + "\n")
+    pairs = zip(graph.indices.tolist(), graph.targets.tolist(), strict=True)
+    edges.write_text("\n".join(["from,to", *(f"{prefix}{s},{prefix}{t}" for s, t in pairs if s < t)]) + "\n")
+    return edges, nodes
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fitted")
+    edges, nodes = write_tables(folder)
+    assert run(["fit", "--edges", str(edges), "--nodes", str(nodes), "--run", str(folder / "run"), *FAST]) == 0
+    return folder / "run"
+
+
+def output(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Any:
+    capsys.readouterr()
+    assert run([str(argument) for argument in arguments]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def error(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
+    capsys.readouterr()
+    assert run([str(argument) for argument in arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Traceback" not in captured.err
+    return captured.err
+
+
+def test_a_run_folder_holds_what_it_should(fitted: Path) -> None:
+    names = {path.name for path in fitted.iterdir()}
+    assert names == {"run.json", "recipe.toml", "metrics.jsonl", "checkpoint.safetensors", "model.safetensors"}
+    info = json.loads((fitted / "run.json").read_text())
+    assert info["format"] == 1
+    assert info["graph"]["num_nodes"] == 150
+    assert {"python", "torch", "processor"} <= set(info["environment"])
+    records = [json.loads(line) for line in (fitted / "metrics.jsonl").read_text().splitlines()]
+    assert {"step", "loss", "spread", "mean_norm", "effective_rank", "learning_rate"} <= set(records[-1])
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "npy", "safetensors"])
+def test_embeddings_come_out_with_their_ids(fitted: Path, tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"out.{ending}"
+    assert run(["embed", str(fitted), "--to", str(path)]) == 0
+    expected = [f"u{i}" for i in range(150)]
+    if ending == "npy":
+        assert np.load(path).shape == (150, 8)
+        assert np.load(tmp_path / "out.ids.npy").tolist() == expected
+    elif ending == "safetensors":
+        with safe_open(path, framework="np") as file:
+            assert file.get_tensor("embeddings").shape == (150, 8)
+    else:
+        import duckdb
+
+        rows = duckdb.connect().execute(f"SELECT * FROM '{path}'").fetchall()
+        assert [row[0] for row in rows] == expected
+        assert (len(rows[0][1]) if ending == "parquet" else len(rows[0]) - 1) == 8
+
+
+def test_new_nodes_are_embedded_without_retraining(fitted: Path, tmp_path: Path) -> None:
+    """Twenty new nodes, some joined to old ones, some to each other only."""
+    nodes, edges, out = tmp_path / "new_nodes.csv", tmp_path / "new_edges.csv", tmp_path / "new.csv"
+    header = (fitted.parent / "nodes.csv").read_text().splitlines()[0].removesuffix(",label").split(",")
+    flipped = [header[0], *reversed(header[1:])]  # columns are matched by name, not by place
+    nodes.write_text("\n".join([",".join(flipped), *(f"new{i}" + ",1" * (len(header) - 1) for i in range(20))]) + "\n")
+    edges.write_text("\n".join(["from,to", *(f"new{i},u{i}" for i in range(10)), "new10,new11", "new12,new13"]) + "\n")
+    before = (fitted / "model.safetensors").read_bytes()
+    assert run(["embed", str(fitted), "--edges", str(edges), "--nodes", str(nodes), "--to", str(out)]) == 0
+    ids = [line.split(",")[0] for line in out.read_text().splitlines()[1:]]
+    assert ids == [f"new{i}" for i in range(20)]
+    assert (fitted / "model.safetensors").read_bytes() == before
+
+
+def test_a_whole_new_graph_is_embedded(fitted: Path, tmp_path: Path) -> None:
+    edges, nodes = write_tables(tmp_path, num_nodes=60, prefix="v")
+    out = tmp_path / "out.csv"
+    assert run(["embed", str(fitted), "--edges", str(edges), "--nodes", str(nodes), "--to", str(out)]) == 0
+    assert len(out.read_text().splitlines()) == 61
+
+
+def test_evaluate_predict_and_neighbors(fitted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = output(capsys, "evaluate", fitted, "--json", "--runs", "3")
+    assert set(result) == {"protocol", "metric", "mean", "std", "runs"}
+    assert (result["protocol"], result["metric"], len(result["runs"])) == ("paper", "accuracy", 3)
+    neighbors = output(capsys, "neighbors", fitted, "--node", "u7", "-k", "4", "--json")
+    assert [set(row) for row in neighbors] == [{"id", "similarity"}] * 4
+    assert "u7" not in [row["id"] for row in neighbors]
+    similarities = [row["similarity"] for row in neighbors]
+    assert similarities == sorted(similarities, reverse=True)
+    assert run(["predict", str(fitted), "--to", str(tmp_path / "labels.csv")]) == 0
+    lines = (tmp_path / "labels.csv").read_text().splitlines()
+    assert lines[0] == "id,label,probability,p_class 0,p_class 1,p_class 2"
+    assert [line.split(",")[0] for line in lines[1:]] == [f"u{i}" for i in range(0, 150, 5)]
+
+
+def test_evaluate_prints_baselines_and_names_the_protocol(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["evaluate", str(fitted), "--protocol", "reference", "--runs", "2"]) == 0
+    text = capsys.readouterr().out
+    assert all(word in text for word in ("raw features", "random init", "bgrl", "reference"))
+
+
+def test_warm_start_takes_the_earlier_runs_recipe(fitted: Path, tmp_path: Path) -> None:
+    tables = ["--edges", str(fitted.parent / "edges.csv"), "--nodes", str(fitted.parent / "nodes.csv")]
+    new = tmp_path / "warm"
+    arguments = ["fit", *tables, "--run", str(new), "--from", str(fitted), "--set", "train.steps=3", "--quiet"]
+    assert run(arguments) == 0
+    assert "embedding_size = 8" in (new / "recipe.toml").read_text()
+
+
+def test_information_and_datasets(capsys: pytest.CaptureFixture[str]) -> None:
+    assert output(capsys, "info", "--json")["backends"]["cpu"]["name"] == "bag"
+    names = {entry["name"] for entry in output(capsys, "datasets", "--json")}
+    assert {"stdlib", "digits", "amazon-photo", "cora"} <= names
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["fit", "no-such-data", "--run", "RUN"], "no-such-data"),
+        (["fit", "--run", "RUN"], "name one source"),
+        (["fit", "digits"], "--run DIR"),
+        (["fit", "digits", "--run", "."], "exists"),
+        (["fit", "--edges", "missing.csv", "--run", "RUN"], "missing.csv"),
+        (["fit", "digits", "--run", "RUN", "--set", "train.steps=soon"], "train.steps takes a whole number"),
+        (["fit", "digits", "--run", "RUN", "--set", "train.stepz=5"], "did you mean 'train.steps'"),
+        (["fit", "digits", "--run", "RUN", "--recipe", "corra"], "did you mean 'cora'"),
+        (["fit", "digits", "--run", "RUN", "--method", "magic"], "method.name must be one of bgrl"),
+        (["fit", "digits", "--run", "RUN", "--device", "abacus"], "auto, cpu or cuda"),
+        (["fit", "digits", "--run", "RUN", "--from", "nowhere"], "nowhere"),
+        (["resume", "nowhere"], "nowhere"),
+        (["embed", "FITTED", "--to", "out.xlsx"], "out.xlsx"),
+        (["embed", "FITTED", "--to", "no/such/folder/out.csv"], "does not exist"),
+        (["embed", "FITTED", "--to", "out.csv", "--nodes", "n.csv"], "--edges"),
+        (["neighbors", "FITTED", "--node", "u777"], "there is no node 'u777'"),
+        (["evaluate", "FITTED", "--protocol", "papper"], "papper"),
+        (["evaluate", "."], "not a run folder"),
+        (["predict", "FITTED", "--to", "out.npy"], "out.npy"),
+    ],
+)
+def test_bad_input_gives_one_sentence_and_leaves_nothing(
+    arguments: list[str],
+    words: str,
+    fitted: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = error(capsys, *(a.replace("RUN", "new-run").replace("FITTED", str(fitted)) for a in arguments))
+    assert words in text
+    assert text.count("\n") <= 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_graph_of_another_width_is_refused_at_embed(
+    fitted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes, edges = tmp_path / "n.csv", tmp_path / "e.csv"
+    nodes.write_text("id,a,b\nx,1,2\ny,3,4\n")
+    edges.write_text("from,to\nx,y\n")
+    text = error(capsys, "embed", fitted, "--edges", edges, "--nodes", nodes, "--to", tmp_path / "out.csv")
+    assert "trained on 30 feature columns, this graph has 2" in text
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_killed_at_any_moment_and_resumed_gives_the_same_bits(tmp_path: Path) -> None:
+    """kill -9 five times at random moments; the final weights equal the uninterrupted run's, bit for bit."""
+    edges, nodes = write_tables(tmp_path)
+    fit = ["fit", "--edges", str(edges), "--nodes", str(nodes), *FAST]
+    fit += ["--set", "train.steps=1000", "--set", "train.checkpoint_seconds=0.05", "--set", "train.log_every=10"]
+    command = [sys.executable, "-m", "graphstrap"]
+    subprocess.run(
+        [*command, *fit, "--run", str(tmp_path / "whole")], check=True, capture_output=True, env=one_thread()
+    )
+    random = np.random.default_rng(int(time.time()))
+    next_command = [*command, *fit, "--run", str(tmp_path / "cut")]
+    for _ in range(5):
+        process = subprocess.Popen(next_command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=one_thread())
+        wait_until((tmp_path / "cut" / "run.json").exists)
+        time.sleep(random.uniform(0.0, 1.2))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        next_command = [*command, "resume", str(tmp_path / "cut"), "--quiet"]
+    subprocess.run(next_command, check=True, capture_output=True, env=one_thread())
+    model = "model.safetensors"
+    assert (tmp_path / "cut" / model).read_bytes() == (tmp_path / "whole" / model).read_bytes()
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
+    edges, nodes = write_tables(tmp_path)
+    fit = ["fit", "--edges", str(edges), "--nodes", str(nodes), "--run", str(tmp_path / "run"), *FAST]
+    command = [sys.executable, "-m", "graphstrap", *fit, "--set", "train.steps=100000"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=one_thread())
+    wait_until(lambda: (tmp_path / "run" / "metrics.jsonl").exists())
+    process.send_signal(signal.SIGINT)
+    _, text = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"graphstrap resume {tmp_path / 'run'}" in text
+    assert (tmp_path / "run" / "checkpoint.safetensors").exists()
+
+
+def one_thread() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def wait_until(condition: Any, *, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert condition()
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_every_verb(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([verb, "--help"]) == 0
+    assert "Usage" in capsys.readouterr().out

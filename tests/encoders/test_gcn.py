@@ -1,0 +1,140 @@
+"""Laws of the GCN encoder."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import make_random_graph
+from graphstrap.encoders import encode_both, recalibrate_batch_norm
+from graphstrap.encoders.gcn import GCN, glorot, standardize
+from graphstrap.graph import Graph
+from graphstrap.ops import _torch
+from graphstrap.view import CLEAN, View, ViewSpec
+
+
+def make_gcn(*, norm: str = "batch", sizes: tuple[int, ...] = (16, 8), standard: bool = False) -> GCN:
+    return GCN((12,), sizes, norm=norm, weight_standardization=standard, generator=torch.Generator().manual_seed(0))
+
+
+def permuted(graph: Graph, order: torch.Tensor) -> Graph:
+    """Node i of the result is node order[i] of the graph."""
+    new_number = torch.argsort(order)
+    assert graph.x is not None
+    return Graph.from_edges(
+        new_number[graph.indices.long()],
+        new_number[graph.targets],
+        num_nodes=graph.num_nodes,
+        directed=True,
+        x=graph.x.to_dense()[order],
+    )
+
+
+@pytest.mark.parametrize("norm", ["batch", "layer", "none"])
+@pytest.mark.parametrize("sizes", [(8,), (16, 8), (16, 12, 8)])
+def test_permuting_nodes_permutes_embeddings(norm: str, sizes: tuple[int, ...]) -> None:
+    graph = make_random_graph(num_nodes=30, num_edges=90, seed=1)
+    order = torch.randperm(30, generator=torch.Generator().manual_seed(3))
+    encoder = make_gcn(norm=norm, sizes=sizes)
+    torch.testing.assert_close(encoder(permuted(graph, order)), encoder(graph)[order], rtol=1e-4, atol=1e-5)
+
+
+def test_forward_equals_numpy() -> None:
+    """One layer without normalisation, written out with dense matrices."""
+    graph = make_random_graph(num_nodes=20, num_edges=60, seed=2)
+    encoder = make_gcn(norm="none", sizes=(8,))
+    adjacency = np.eye(20, dtype=np.float32)
+    adjacency[graph.targets, graph.indices] += 1.0
+    degree = adjacency.sum(1)
+    normalised = adjacency / np.sqrt(degree[:, None] * degree[None, :])
+    assert graph.x is not None
+    z = normalised @ graph.x.to_dense().numpy() @ encoder.input_weights[0].detach().numpy()
+    expected = np.where(z > 0, z, 0.25 * z)
+    np.testing.assert_allclose(encoder(graph).detach().numpy(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_view_equals_the_graph_with_its_edges_and_columns_removed() -> None:
+    graph = make_random_graph(num_nodes=30, num_edges=120, seed=4)
+    view = View(ViewSpec(edge_drop_prob=0.4, feature_mask_prob=0.3), 17)
+    from graphstrap.ops._masks import kept_columns, kept_edges
+
+    kept = kept_edges(graph, view)
+    columns = kept_columns(view, num_columns=12, block=0, device=torch.device("cpu"))
+    assert kept is not None
+    assert columns is not None
+    assert graph.x is not None
+    removed = Graph.from_edges(
+        graph.indices[kept], graph.targets[kept], num_nodes=30, directed=True, x=graph.x.to_dense() * columns
+    )
+    encoder = make_gcn()
+    torch.testing.assert_close(encoder(graph, view), encoder(removed, CLEAN), rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_equal_those_of_the_reference_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = make_random_graph(num_nodes=30, num_edges=120, seed=4, weighted=True)
+    view = View(ViewSpec(edge_drop_prob=0.4, feature_mask_prob=0.3), 17)
+    encoder = make_gcn(norm="layer", standard=True)
+    upstream = torch.randn(30, 8)
+
+    def gradients() -> tuple[torch.Tensor, ...]:
+        return torch.autograd.grad(encoder(graph, view), list(encoder.parameters()), upstream)
+
+    fast = gradients()
+    monkeypatch.setattr("graphstrap.ops.BACKENDS", {"bag": _torch})
+    for ours, reference in zip(fast, gradients(), strict=True):
+        torch.testing.assert_close(ours, reference, rtol=1e-3, atol=1e-4)
+
+
+def test_node_types_have_their_own_weights_and_a_type_without_features_a_learned_vector() -> None:
+    graph = Graph.from_edges(
+        [0, 1, 2],
+        [3, 3, 4],
+        num_nodes=5,
+        features=(torch.rand(3, 4), None),
+        type_offsets=(0, 3, 5),
+        node_types=("a", "b"),
+    )
+    encoder = GCN((4, 0), (6,), generator=torch.Generator().manual_seed(0))
+    assert [tuple(weight.shape) for weight in encoder.input_weights] == [(4, 6), (1, 6)]
+    encoder(graph).sum().backward()
+    assert all(weight.grad is not None for weight in encoder.input_weights)
+
+
+def test_target_gets_no_gradient_and_online_does() -> None:
+    graph = make_random_graph(num_nodes=20, num_edges=60, seed=2)
+    h, t = encode_both(make_gcn(), make_gcn(), graph, CLEAN)
+    assert h.requires_grad
+    assert not t.requires_grad
+
+
+def test_recalibrated_batch_norm_gives_the_training_statistics_of_the_clean_graph() -> None:
+    graph = make_random_graph(num_nodes=40, num_edges=160, seed=5)
+    encoder = make_gcn()
+    before = [module.momentum for module in encoder.modules() if isinstance(module, torch.nn.BatchNorm1d)]
+    encoder.train()
+    expected = encoder(graph)
+    recalibrate_batch_norm(encoder, graph)
+    encoder.eval()
+    # Training normalises by the biased variance, evaluation by the unbiased one: they differ by 1 / N.
+    torch.testing.assert_close(encoder(graph), expected, rtol=0.05, atol=0.05)
+    assert before == [module.momentum for module in encoder.modules() if isinstance(module, torch.nn.BatchNorm1d)]
+
+
+def test_batch_norm_decay_has_the_papers_meaning() -> None:
+    norms = [m for m in GCN((3,), (4,), batch_norm_decay=0.99).modules() if isinstance(m, torch.nn.BatchNorm1d)]
+    assert norms[0].momentum == pytest.approx(0.01)
+
+
+def test_glorot_bound_and_standardized_columns() -> None:
+    weight = glorot(50, 30, torch.Generator().manual_seed(0))
+    assert float(weight.detach().abs().max()) <= (6 / 80) ** 0.5
+    assert float(weight.detach().std()) == pytest.approx((2 / 80) ** 0.5, rel=0.1)
+    standard = standardize(weight).detach()
+    torch.testing.assert_close(standard.mean(0), torch.zeros(30), atol=1e-6, rtol=0)
+    torch.testing.assert_close(standard.square().sum(0), torch.ones(30), atol=1e-3, rtol=0)
+
+
+def test_wrong_norm_is_named() -> None:
+    with pytest.raises(ValueError, match="batch, layer or none"):
+        GCN((3,), (4,), norm="group")

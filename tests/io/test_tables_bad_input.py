@@ -1,0 +1,194 @@
+"""Every kind of bad table raises one clear sentence that names the file, the row or column, and the fix."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pytest
+
+from graphstrap.errors import InputError
+from graphstrap.io.tables import TableOptions, read_tables
+
+GOOD_EDGES = "s,t\na,b\nb,c\n"
+GOOD_NODES = "id,x\na,1\nb,2\nc,3\n"
+
+
+def check(message: str, *parts: str) -> None:
+    """One line, two sentences at most, and all parts named."""
+    assert "\n" not in message
+    assert len(message) < 400
+    assert message.count(". ") <= 1
+    for part in parts:
+        assert part in message, message
+
+
+def fail(edges: Path | str, nodes: Path | str | None = None, *, options: TableOptions | None = None) -> str:
+    with pytest.raises(InputError) as caught:
+        read_tables(str(edges), None if nodes is None else str(nodes), options=options or TableOptions())
+    return str(caught.value)
+
+
+def write_parquet(path: Path, query: str) -> Path:
+    with duckdb.connect() as connection:
+        connection.execute(f"COPY ({query}) TO '{path}' (FORMAT parquet)")
+    return path
+
+
+@pytest.fixture
+def edges(tmp_path: Path) -> Path:
+    path = tmp_path / "edges.csv"
+    path.write_text(GOOD_EDGES)
+    return path
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Path:
+    path = tmp_path / "nodes.csv"
+    path.write_text(GOOD_NODES)
+    return path
+
+
+BAD_EDGES = {
+    "too few columns": ("s\na\nb\n", ["two columns of node ids", "(s)"]),
+    "no rows": ("s,t\n", ["no edges"]),
+    "no bytes": ("", ["empty"]),
+    "short row": ("s,t\na,b\nc\n", ["line 3 has 1", "first line has 2 cells", "fix that line"]),
+    "open quote": ('s,t\na,"b\nc,d\n', ["quote", "line"]),
+    "one column twice": ("s,t,S\na,b,c\n", ["two columns called 'S'", "rename"]),
+    "empty id": ("s,t\na,b\n,c\nb,\n", ["'s'", "1 row", "row 2"]),
+    "unknown node": ("s,t\na,b\nq,a\na,r\nq,s\ns,t\n", ["4 edges", "'q', 'r', 's'", "--ignore-unknown-nodes"]),
+    "ids written otherwise": ("s,t\na ,b\n", ["1 edge", "'a '", "spaces"]),
+    "only self-loops": ("s,t\na,a\nb,b\n", ["all 2", "itself"]),
+    "negative weight": ("s,t,weight\na,b,1\nb,c,-2\n", ["'weight'", "'-2'", "row 2", "0 up"]),
+    "infinite weight": ("s,t,weight\na,b,inf\n", ["'weight'", "'inf'", "row 1"]),
+    "empty weight": ("s,t,weight\na,b,1\na,b,\n", ["'weight'", "empty", "row 2"]),
+    "text in an edge column": ("s,t,note\na,b,1\nb,c,hi\n", ["'note'", "'hi'", "row 2", "--ignore-columns note"]),
+    "a date for a number": ("s,t,day\na,b,2020-01-01\n", ["'day'", "2020-01-01", "--ignore-columns day"]),
+    "no time": ("s,t,time\na,b,1\nb,c,soon\n", ["'time'", "'soon'", "row 2"]),
+    "empty time": ("s,t,time\na,b,1\nb,c,\n", ["'time'", "empty", "row 2"]),
+    "empty type": ("s,t,type\na,b,x\nb,c,\n", ["'type'", "empty", "row 2"]),
+}
+
+
+@pytest.mark.parametrize("case", BAD_EDGES)
+def test_bad_edges(tmp_path: Path, nodes: Path, case: str) -> None:
+    text, parts = BAD_EDGES[case]
+    path = tmp_path / "edges.csv"
+    path.write_text(text)
+    check(fail(path, nodes), "edges.csv", *parts)
+
+
+LATE_TEXT = "id,x\na,1\nb,2\nc,3\n" + "".join(f"{k},1\n" for k in range(30_000)) + "late,oops\n"
+BAD_NODES = {
+    "no rows": ("id,x\n", ["no nodes"]),
+    "empty cell": ("id,x\na,1\nb,\nc,3\n", ["'x'", "empty", "row 2", "--ignore-columns x"]),
+    "nan": ("id,x\na,1\nb,2\nc,nan\n", ["'x'", "'nan'", "row 3", "finite number"]),
+    "beyond float32": ("id,x\na,1\nb,1e300\nc,3\n", ["'x'", "'1e300'", "row 2"]),
+    "text": ("id,x,city\na,1,Paris\nb,2,Rome\nc,3,Oslo\n", ["'city'", "'Paris'", "row 1", "--ignore-columns city"]),
+    "text far down": (LATE_TEXT, ["'x'", "'oops'", "row 30004"]),
+    "one class": ("id,label\na,1\nb,1\nc,\n", ["'label'", "only the label '1'", "--ignore-columns label"]),
+    "no class": ("id,label\na,\nb,\nc,\n", ["'label'", "no labels"]),
+    "twice": ("id,x\na,1\nb,2\nc,3\nb,4\nc,1\na,1\n", ["3 ids", "'a', 'b', 'c'", "keep one row"]),
+    "empty id": ("id,x\na,1\n,2\nc,3\n,4\n", ["'id'", "2 rows", "row 2"]),
+    "split": ("id,split\na,train\nb,dev\nc,test\n", ["'split'", "'dev'", "row 2", "validation"]),
+    "empty type": ("id,type\na,x\nb,\nc,x\n", ["'type'", "empty", "row 2"]),
+    "unequal lists": ('id,e\na,"[1, 2]"\nb,"[1, 2]"\nc,"[3]"\n', ["'e'", "a list of 1 in row 3", "of 2 in row 1"]),
+    "text in a list": ('id,e\na,"[1, 2]"\nb,"[1, x]"\nc,"[3, 4]"\n', ["'e'", "'[1, x]'", "row 2"]),
+    "no list": ('id,e\na,"[1, 2]"\nb,none\nc,"[3, 4]"\n', ["'e'", "'none'", "row 2"]),
+    "missing list": ('id,e\na,"[1, 2]"\nb,\nc,"[3, 4]"\n', ["'e'", "empty", "row 2"]),
+}
+
+
+@pytest.mark.parametrize("case", BAD_NODES)
+def test_bad_nodes(tmp_path: Path, edges: Path, case: str) -> None:
+    text, parts = BAD_NODES[case]
+    path = tmp_path / "nodes.csv"
+    path.write_text(text)
+    check(fail(edges, path), "nodes.csv", *parts)
+
+
+def test_files_that_are_not_there(tmp_path: Path, edges: Path) -> None:
+    check(fail(tmp_path / "gone.csv"), "gone.csv", "does not exist")
+    check(fail(edges, tmp_path / "part-*.csv"), "part-*.csv", "no file matches")
+    check(fail(tmp_path), str(tmp_path), "folder", "*.parquet")
+    check(fail("https://example.com/edges.csv"), "does not exist")
+
+
+def test_files_that_are_not_tables(tmp_path: Path, edges: Path) -> None:
+    noise = np.random.default_rng(0).bytes(5000)
+    for name in ("noise.csv", "noise.parquet", "noise.bin"):
+        (tmp_path / name).write_bytes(noise)
+        check(fail(tmp_path / name), name, "not a")
+    (tmp_path / "latin.csv").write_bytes("id,x\né,1\n".encode("latin-1"))
+    check(fail(edges, tmp_path / "latin.csv"), "latin.csv", "UTF-8")
+    (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(b"s,t\n" + b"1,2\n" * 100_000)[:-9])
+    check(fail(tmp_path / "cut.csv.gz"), "cut.csv.gz")
+    (tmp_path / "empty.parquet").write_bytes(b"")
+    check(fail(tmp_path / "empty.parquet"), "empty.parquet", "empty")
+
+
+def test_broken_parquet(tmp_path: Path, edges: Path) -> None:
+    whole = write_parquet(
+        tmp_path / "n.parquet", "SELECT 'n' || range AS id, random() AS x FROM range(5000)"
+    ).read_bytes()
+    (tmp_path / "cut.parquet").write_bytes(whole[: len(whole) // 2])
+    check(fail(edges, tmp_path / "cut.parquet"), "cut.parquet", "cut short")
+    (tmp_path / "holed.parquet").write_bytes(whole[: len(whole) // 2] + whole[-4:])
+    check(fail(edges, tmp_path / "holed.parquet"), "holed.parquet")
+    damaged = bytearray(whole)
+    damaged[20 : len(whole) // 2] = bytes(len(whole) // 2 - 20)
+    (tmp_path / "damaged.parquet").write_bytes(damaged)
+    check(fail(edges, tmp_path / "damaged.parquet"), "damaged.parquet")
+
+
+def test_columns_that_are_not_there(edges: Path, nodes: Path) -> None:
+    check(fail(edges, nodes, options=TableOptions(label="class")), "nodes.csv", "'class'", "label", "id, x")
+    check(fail(edges, nodes, options=TableOptions(source="from")), "edges.csv", "'from'", "source", "s, t")
+    check(fail(edges, nodes, options=TableOptions(feature_columns=("x", "y"))), "'y'", "feature_columns")
+    check(fail(edges, nodes, options=TableOptions(source="s", target="s")), "'s'", "both source and target")
+    check(fail(edges, nodes, options=TableOptions(ignore_columns=("s",))), "two columns of node ids")
+    check(fail(edges, options=TableOptions(label="class")), "'class'", "--nodes")
+
+
+def test_ids_of_different_types(tmp_path: Path) -> None:
+    integers = write_parquet(tmp_path / "integers.parquet", "SELECT range AS id FROM range(3)")
+    text = write_parquet(tmp_path / "text.parquet", "SELECT '0' AS a, '1' AS b")
+    mixed = write_parquet(tmp_path / "mixed.parquet", "SELECT 0 AS a, '1' AS b")
+    floats = write_parquet(tmp_path / "floats.parquet", "SELECT 0.5::DOUBLE AS a, 1::DOUBLE AS b")
+    check(fail(text, integers), "'id'", "integers.parquet is BIGINT", "'a'", "text.parquet is VARCHAR", "cast")
+    check(fail(mixed), "'a'", "INTEGER", "'b'", "VARCHAR", "cast")
+    check(fail(floats), "'a'", "floats.parquet is DOUBLE", "cast")
+    (tmp_path / "e.csv").write_text("s,t\n1.0,2.0\n")
+    check(fail(tmp_path / "e.csv", integers), "1 edge", "'1.0', '2.0'", "trailing '.0'")
+
+
+def test_parts_that_do_not_fit_together(tmp_path: Path, edges: Path) -> None:
+    (tmp_path / "part-1.csv").write_text("id,x\na,1\nb,2\n")
+    (tmp_path / "part-2.csv").write_text("id,x\nc,3\nd,bad\n")
+    check(fail(edges, tmp_path / "part-*.csv"), "'x'", "'bad'", "row 2 of", "part-2.csv")
+    (tmp_path / "part-2.csv").write_text("id,y\nc,3\n")
+    check(fail(edges, tmp_path / "part-*.csv"), "part-1.csv", "part-2.csv", "'x'")
+    (tmp_path / "part-2.csv").write_text("id;x\nc;3\n")
+    check(fail(edges, tmp_path / "part-*.csv"), "part-2.csv", "delimiter")
+    write_parquet(tmp_path / "part-2.parquet", "SELECT 'c' AS id, 3 AS x")
+    check(fail(edges, tmp_path / "part-*"), "both CSV and Parquet")
+
+
+def test_no_edges_left(tmp_path: Path, nodes: Path) -> None:
+    (tmp_path / "e.csv").write_text("s,t\nx,y\n")
+    check(
+        fail(tmp_path / "e.csv", nodes, options=TableOptions(ignore_unknown_nodes=True)),
+        "e.csv",
+        "nodes.csv",
+        "no edges",
+    )
+
+
+def test_a_bad_parquet_column_is_named(tmp_path: Path, edges: Path) -> None:
+    text = write_parquet(tmp_path / "t.parquet", "SELECT unnest(['a','b','c']) AS id, '007' AS zip")
+    check(fail(edges, text), "'zip'", "'007'", "row 1", "t.parquet", "--ignore-columns zip")
+    holes = write_parquet(tmp_path / "h.parquet", "SELECT unnest(['a','b','c']) AS id, unnest([1, NULL, 3]) AS x")
+    check(fail(edges, holes), "'x'", "empty", "row 2", "h.parquet")

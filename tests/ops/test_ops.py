@@ -1,0 +1,155 @@
+"""Every backend equals the reference, forward and gradient, on hostile graphs and every kind of view."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conftest import make_random_graph
+from graphstrap import ops
+from graphstrap.errors import InputError
+from graphstrap.graph import Graph
+from graphstrap.ops import _bag, _torch
+from graphstrap.view import CLEAN, View, ViewSpec
+
+graphs = st.builds(
+    make_random_graph,
+    num_nodes=st.integers(2, 40),
+    num_edges=st.integers(0, 200),
+    seed=st.integers(0, 1000),
+    weighted=st.booleans(),
+)
+
+
+@st.composite
+def views(draw: st.DrawFn) -> ViewSpec:
+    return ViewSpec(
+        edge_drop_prob=draw(st.sampled_from([0.0, 0.3, 0.9, 1.0])),
+        feature_mask_prob=draw(st.sampled_from([0.0, 0.4, 1.0])),
+        mask_elements=draw(st.booleans()),
+        drop_directions_together=draw(st.booleans()),
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(graph=graphs, spec=views(), seed=st.integers(0, 2**62), norm=st.sampled_from(ops.NORMS))
+def test_propagate_equals_the_reference(graph: Graph, spec: ViewSpec, seed: int, norm: str) -> None:
+    view = View(spec, seed)
+    h = torch.randn(graph.num_nodes, 5, requires_grad=True)
+    upstream = torch.randn(graph.num_nodes, 5)
+    results = [backend.propagate(graph, view, h, norm) for backend in (_torch, _bag)]
+    gradients = [torch.autograd.grad(result, h, upstream)[0] for result in results]
+    torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(graph=graphs, spec=views(), seed=st.integers(0, 2**62), dense=st.booleans())
+def test_project_equals_the_reference(graph: Graph, spec: ViewSpec, seed: int, dense: bool) -> None:
+    if dense:
+        graph = graph.with_features(graph.x.to_dense())  # type: ignore[union-attr]
+    view = View(spec, seed)
+    weight = torch.randn(12, 7, requires_grad=True)
+    upstream = torch.randn(graph.num_nodes, 7)
+    results = [backend.project(graph, view, weight, 0) for backend in (_torch, _bag)]
+    gradients = [torch.autograd.grad(result, weight, upstream)[0] for result in results]
+    torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-5)
+
+
+def test_dense_form_of_dense_enough_sparse_features_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = make_random_graph(num_nodes=30, num_edges=60, seed=1)
+    view = View(ViewSpec(feature_mask_prob=0.3), 5)
+    weight = torch.randn(12, 4)
+    sparse = _bag.project(graph, view, weight, 0)
+    monkeypatch.setitem(_bag.DENSE_FROM, "cpu", 0.0)
+    torch.testing.assert_close(_bag.project(graph, view, weight, 0), sparse)
+
+
+def test_prelu_equals_the_reference() -> None:
+    x, slope = torch.randn(40, 7, requires_grad=True), torch.tensor([0.3], requires_grad=True)
+    upstream = torch.randn(40, 7)
+    results = [backend.prelu(x, slope) for backend in (_torch, _bag)]
+    gradients = [torch.autograd.grad(result, (x, slope), upstream) for result in results]
+    torch.testing.assert_close(results[1], results[0])
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
+def test_row_cosine_equals_the_reference_and_gives_the_target_no_gradient() -> None:
+    q, t = torch.randn(40, 7, requires_grad=True), torch.randn(40, 7, requires_grad=True)
+    upstream = torch.randn(40)
+    results = [backend.row_cosine(q, t) for backend in (_torch, _bag)]
+    gradients = [torch.autograd.grad(result, (q, t), upstream, allow_unused=True) for result in results]
+    torch.testing.assert_close(results[1], results[0])
+    torch.testing.assert_close(gradients[1][0], gradients[0][0])
+    assert [gradient[1] for gradient in gradients] == [None, None]
+
+
+def test_a_row_of_zeros_has_cosine_zero_and_a_finite_gradient() -> None:
+    q = torch.zeros(3, 4, requires_grad=True)
+    for backend in (_torch, _bag):
+        cosine = backend.row_cosine(q, torch.ones(3, 4))
+        assert cosine.tolist() == [0.0, 0.0, 0.0]
+        assert bool(torch.autograd.grad(cosine.sum(), q)[0].isfinite().all())
+
+
+def test_propagate_against_a_dense_matrix() -> None:
+    """Independent of both implementations: the textbook formula on a dense adjacency matrix."""
+    graph = make_random_graph(num_nodes=15, num_edges=40, seed=3, weighted=True)
+    assert graph.edge_weights is not None
+    dense = torch.eye(15)
+    dense[graph.targets, graph.indices.long()] += graph.edge_weights
+    degree = dense.sum(1)
+    h = torch.randn(15, 3)
+    expected = {
+        "symmetric": torch.diag(degree**-0.5) @ dense @ torch.diag(degree**-0.5) @ h,
+        "mean": dense @ h / degree[:, None],
+        "sum": dense @ h,
+    }
+    for norm in ops.NORMS:
+        torch.testing.assert_close(ops.propagate(graph, CLEAN, h, norm=norm), expected[norm])
+
+
+def test_a_view_that_drops_everything_leaves_only_self_loops() -> None:
+    graph = make_random_graph(num_nodes=15, num_edges=40, seed=3)
+    h = torch.randn(15, 3)
+    for norm in ops.NORMS:
+        torch.testing.assert_close(ops.propagate(graph, View(ViewSpec(edge_drop_prob=1.0), 9), h, norm=norm), h)
+
+
+def test_a_constant_is_fixed_by_the_mean() -> None:
+    graph = make_random_graph(num_nodes=25, num_edges=80, seed=4, weighted=True)
+    h = torch.ones(25, 2)
+    torch.testing.assert_close(ops.propagate(graph, View(ViewSpec(edge_drop_prob=0.5), 2), h, norm="mean"), h)
+
+
+def test_the_masked_adjacency_of_a_view_is_made_once_and_forgotten_with_it() -> None:
+    graph = make_random_graph(num_nodes=25, num_edges=80, seed=4)
+    view = View(ViewSpec(edge_drop_prob=0.5), 2)
+    assert _bag.adjacency(graph, view, "mean") is _bag.adjacency(graph, view, "mean")
+    before = len(_bag._adjacencies)
+    del view
+    assert len(_bag._adjacencies) == before - 1
+
+
+def test_backend_can_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPHSTRAP_BACKEND", "torch")
+    ops.backend.cache_clear()
+    assert ops.backend("cpu") == ("torch", "forced by GRAPHSTRAP_BACKEND")
+    monkeypatch.setenv("GRAPHSTRAP_BACKEND", "warp")
+    ops.backend.cache_clear()
+    with pytest.raises(InputError, match="torch or bag"):
+        ops.backend("cpu")
+    monkeypatch.delenv("GRAPHSTRAP_BACKEND")
+    ops.backend.cache_clear()
+    assert ops.backend("cpu").name == "bag"
+
+
+def test_wrong_norm_and_wrong_device_are_named() -> None:
+    graph = make_random_graph(num_nodes=5, num_edges=5, seed=0)
+    with pytest.raises(ValueError, match="symmetric, mean, sum"):
+        ops.propagate(graph, CLEAN, torch.ones(5, 1), norm="max")
+    with pytest.raises(InputError, match="auto, cpu or cuda"):
+        ops.resolve_device("quantum")

@@ -1,0 +1,134 @@
+"""The estimator: scikit-learn's manners, save and load, new graphs, warm starts, predictions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import graphstrap as gs
+from conftest import make_communities
+from graphstrap.estimator import random_init
+
+SETTINGS = {
+    "encoder.hidden_sizes": [16],
+    "encoder.embedding_size": 8,
+    "method.predictor_hidden_size": 16,
+    "train.steps": 25,
+    "train.learning_rate": 0.01,
+}
+
+
+def make_estimator(**more: object) -> gs.BGRL:
+    return gs.BGRL(settings={**SETTINGS, **more}, seed=0, device="cpu")
+
+
+def test_fit_returns_self_and_embeds(communities: gs.Graph) -> None:
+    model = make_estimator()
+    assert model.fit(communities) is model
+    h = model.embed(communities)
+    assert h.shape == (120, 8)
+    assert h.dtype == np.float32
+    assert np.isfinite(h).all()
+
+
+def test_same_seed_same_bits_and_labels_are_not_looked_at(communities: gs.Graph) -> None:
+    first = make_estimator().fit(communities).embed(communities)
+    unlabelled = replace(communities, labels=None)
+    assert np.array_equal(first, make_estimator().fit(unlabelled).embed(communities))
+
+
+@pytest.mark.parametrize("statistics", ["running", "recalibrated"])
+def test_saved_and_loaded_models_embed_the_same_bits(communities: gs.Graph, tmp_path: Path, statistics: str) -> None:
+    model = make_estimator(**{"encoder.batch_norm_statistics": statistics}).fit(communities)
+    model.save(tmp_path / "model")
+    again = gs.BGRL.load(tmp_path / "model", device="cpu")
+    assert np.array_equal(model.embed(communities), again.embed(communities))
+    assert again.recipe_ == model.recipe_
+
+
+def test_a_graph_never_seen_is_embedded_without_retraining(communities: gs.Graph) -> None:
+    model = make_estimator().fit(communities)
+    other = make_communities(num_nodes=60, num_classes=3, seed=9)
+    before = [parameter.clone() for parameter in model.model_.module.parameters()]
+    assert model.embed(other).shape == (60, 8)
+    assert all(torch.equal(a, b) for a, b in zip(before, model.model_.module.parameters(), strict=True))
+
+
+def test_warm_start_begins_from_the_earlier_weights(communities: gs.Graph) -> None:
+    first = make_estimator().fit(communities)
+    cold = make_estimator(**{"train.steps": 1}).fit(communities)
+    warm = make_estimator(**{"train.steps": 1}).fit(communities, start_from=first)
+    h = first.embed(communities)
+    assert np.abs(warm.embed(communities) - h).mean() < np.abs(cold.embed(communities) - h).mean()
+    other = communities.with_features(torch.rand(120, 5))
+    with pytest.raises(gs.InputError, match="same"):
+        make_estimator().fit(other, start_from=first)
+
+
+def test_predict_labels_the_unlabelled(communities: gs.Graph) -> None:
+    assert communities.labels is not None
+    hidden = communities.labels.clone()
+    hidden[::4] = -1
+    partly = replace(communities, labels=hidden)
+    predictions = make_estimator(**{"train.steps": 60}).fit(partly).predict(partly)
+    assert predictions.nodes.tolist() == list(range(0, 120, 4))
+    np.testing.assert_allclose(predictions.probabilities.sum(1), 1, rtol=1e-5)
+    assert np.array_equal(predictions.labels, predictions.probabilities.argmax(1))
+    assert (predictions.labels == communities.labels.numpy()[predictions.nodes]).mean() > 0.6
+
+
+def test_evaluation_while_training_is_recorded(communities: gs.Graph) -> None:
+    model = make_estimator(**{"train.evaluate_every": 10}).fit(communities)
+    assert [record["step"] for record in model.metrics_ if "accuracy" in record] == [10, 20, 25]
+
+
+def test_random_init_is_the_same_encoder_untrained(communities: gs.Graph) -> None:
+    recipe = make_estimator().resolve(communities)
+    h = random_init(communities, recipe, seed=0, device="cpu")
+    assert h.shape == (120, 8)
+    assert np.array_equal(h, random_init(communities, recipe, seed=0, device="cpu"))
+
+
+def test_parameters_are_kept_as_given() -> None:
+    model = gs.BGRL(recipe="cora", seed=4)
+    assert model.get_params() == {"recipe": "cora", "settings": None, "seed": 4, "device": "auto"}
+    assert model.set_params(seed=5).seed == 5
+    with pytest.raises(ValueError, match="seeed"):
+        model.set_params(seeed=5)
+
+
+def test_graphs_that_cannot_be_trained_on_are_refused(communities: gs.Graph) -> None:
+    with pytest.raises(gs.InputError, match="no edges"):
+        make_estimator().fit(gs.Graph.from_edges([], [], num_nodes=3, x=torch.ones(3, 2)))
+    with pytest.raises(gs.InputError, match="empty"):
+        make_estimator().fit(gs.Graph.from_edges([], [], num_nodes=0))
+    with pytest.raises(gs.InputError, match="not fitted"):
+        make_estimator().embed(communities)
+    with pytest.raises(gs.InputError, match="label column"):
+        make_estimator().fit(communities).predict(replace(communities, labels=None))
+
+
+def test_graphs_without_features_and_with_node_types_train(communities: gs.Graph) -> None:
+    bare = communities.with_features(None)
+    assert make_estimator().fit(bare).embed(bare).shape == (120, 8)
+    typed = replace(
+        communities,
+        features=(torch.rand(50, 4), None),
+        type_offsets=(0, 50, 120),
+        node_types=("a", "b"),
+    )
+    assert make_estimator().fit(typed).embed(typed).shape == (120, 8)
+
+
+def test_damaged_or_missing_models_give_one_sentence(communities: gs.Graph, tmp_path: Path) -> None:
+    with pytest.raises(gs.InputError, match="no finished model"):
+        gs.BGRL.load(tmp_path)
+    make_estimator().fit(communities).save(tmp_path)
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-50])
+    with pytest.raises(gs.InputError, match="damaged"):
+        gs.BGRL.load(tmp_path)

@@ -1,0 +1,112 @@
+"""What the encoder sees: scaling learned from the training graph, structural features, and matching of columns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import make_random_graph
+from graphstrap.errors import InputError
+from graphstrap.features import FeatureTransform, structural_features
+from graphstrap.graph import Graph
+from graphstrap.sparse import SparseMatrix
+
+
+def dense_graph(columns: int = 4, *, names: tuple[str, ...] | None = None, seed: int = 0) -> Graph:
+    x = torch.randn(20, columns, generator=torch.Generator().manual_seed(seed)) * 3 + 5
+    return Graph.from_edges(torch.arange(19), torch.arange(1, 20), x=x, feature_names=names)
+
+
+def test_row_scaling_sums_to_one_and_leaves_empty_rows() -> None:
+    graph = make_random_graph(num_nodes=40, num_edges=80, seed=0)
+    scaled = FeatureTransform.fit(graph, scaling="row", structural_size=8)(graph)
+    assert isinstance(scaled.x, SparseMatrix)
+    assert graph.x is not None
+    sums, empty = scaled.x.to_dense().sum(1), graph.x.to_dense().sum(1) == 0
+    torch.testing.assert_close(sums[~empty], torch.ones(int((~empty).sum())))
+    assert bool((sums[empty] == 0).all())
+
+
+def test_column_scaling_uses_the_training_graphs_statistics() -> None:
+    graph, other = dense_graph(), dense_graph(seed=1)
+    transform = FeatureTransform.fit(graph, scaling="column", structural_size=8)
+    scaled = transform(graph).x
+    assert isinstance(scaled, torch.Tensor)
+    torch.testing.assert_close(scaled.mean(0), torch.zeros(4), atol=1e-5, rtol=0)
+    torch.testing.assert_close(scaled.std(0, correction=0), torch.ones(4))
+    assert isinstance(graph.x, torch.Tensor)
+    assert isinstance(other.x, torch.Tensor)
+    expected = (other.x - graph.x.mean(0)) / graph.x.std(0, correction=0)
+    result = transform(other).x
+    assert isinstance(result, torch.Tensor)
+    torch.testing.assert_close(result, expected)
+
+
+def test_a_constant_column_stays_finite() -> None:
+    graph = Graph.from_edges([0], [1], x=torch.ones(3, 2))
+    scaled = FeatureTransform.fit(graph, scaling="column", structural_size=8)(graph).x
+    assert isinstance(scaled, torch.Tensor)
+    assert bool((scaled == 0).all())
+
+
+@pytest.mark.parametrize("scaling", ["row", "column", "none"])
+def test_state_round_trips(scaling: str) -> None:
+    graph = dense_graph()
+    transform = FeatureTransform.fit(graph, scaling=scaling, structural_size=8)
+    again = FeatureTransform.from_state(*transform.state())
+    one, other = transform(graph).x, again(graph).x
+    assert isinstance(one, torch.Tensor)
+    assert isinstance(other, torch.Tensor)
+    assert torch.equal(one, other)
+
+
+def test_columns_are_matched_by_name_and_missing_ones_named() -> None:
+    graph = dense_graph(names=("a", "b", "c", "d"))
+    transform = FeatureTransform.fit(graph, scaling="none", structural_size=8)
+    assert isinstance(graph.x, torch.Tensor)
+    shuffled = replace(graph, features=(graph.x[:, [2, 0, 3, 1]],), feature_names=("c", "a", "d", "b"))
+    matched = transform(shuffled).x
+    assert isinstance(matched, torch.Tensor)
+    assert torch.equal(matched, graph.x)
+    with pytest.raises(InputError, match="'b'"):
+        transform(replace(graph, feature_names=("a", "x", "c", "d")))
+
+
+def test_another_width_is_refused_in_words() -> None:
+    transform = FeatureTransform.fit(dense_graph(4), scaling="none", structural_size=8)
+    with pytest.raises(InputError, match="trained on 4 feature columns, this graph has 3"):
+        transform(dense_graph(3))
+
+
+def test_structural_features_follow_the_node_not_its_place() -> None:
+    """The same graph with its nodes in another order, known by the same ids: each node keeps its features."""
+    source, target = torch.arange(29), torch.arange(1, 30)
+    names = np.array([f"node {i}" for i in range(30)])
+    graph = Graph.from_edges(source, target, ids=names)
+    order = torch.randperm(30, generator=torch.Generator().manual_seed(0))
+    place = torch.argsort(order)
+    moved = Graph.from_edges(place[source], place[target], ids=names[order.numpy()])
+    ours, theirs = (structural_features(g, num_columns=16) for g in (graph, moved))
+    assert ours.shape == (30, 18)
+    torch.testing.assert_close(theirs, ours[order], rtol=1e-4, atol=1e-5)
+
+
+def test_structural_features_tell_communities_apart() -> None:
+    block = torch.ones(20, 20).triu(1).nonzero()
+    edges = torch.cat([block, block + 20, torch.tensor([[0, 20]])])
+    features = structural_features(Graph.from_edges(edges[:, 0], edges[:, 1]), num_columns=64)[:, :64]
+    unit = torch.nn.functional.normalize(features, dim=1)
+    similarity = unit @ unit.T
+    assert float(similarity[1:20, 1:20].mean()) > float(similarity[1:20, 21:].mean()) + 0.5
+
+
+def test_a_type_without_features_gets_structural_ones() -> None:
+    graph = Graph.from_edges(
+        [0, 1], [2, 2], num_nodes=3, features=(torch.ones(2, 4), None), type_offsets=(0, 2, 3), node_types=("a", "b")
+    )
+    transform = FeatureTransform.fit(graph, scaling="row", structural_size=8)
+    assert transform.output_sizes == (4, 10)
+    assert transform(graph).num_features == (4, 10)

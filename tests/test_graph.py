@@ -1,0 +1,136 @@
+"""Laws of the graph value: what goes in comes out, cleaning adds up, nothing changes behind one's back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conftest import make_random_graph
+from graphstrap.graph import Graph, as_features
+
+edge_lists = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=60)
+
+
+def edge_set(graph: Graph) -> set[tuple[int, int]]:
+    return set(zip(graph.indices.tolist(), graph.targets.tolist(), strict=True))
+
+
+@settings(max_examples=60, deadline=None)
+@given(edges=edge_lists, directed=st.booleans())
+def test_edges_survive_and_cleaning_adds_up(edges: list[tuple[int, int]], directed: bool) -> None:
+    source, target = map(list, zip(*edges, strict=True))
+    graph = Graph.from_edges(source, target, num_nodes=10, directed=directed)
+    expected = {(s, t) for s, t in edges if s != t}
+    if not directed:
+        expected |= {(t, s) for s, t in expected}
+    assert edge_set(graph) == expected
+    cleaning = graph.cleaning
+    assert cleaning.num_edges_given == len(edges)
+    assert cleaning.num_self_loops_dropped == sum(s == t for s, t in edges)
+    remaining = len(edges) - cleaning.num_self_loops_dropped - cleaning.num_duplicates_merged
+    assert remaining == len({(s, t) for s, t in edges if s != t})
+    assert graph.num_edges == remaining + cleaning.num_reverse_edges_added
+    assert directed or graph.is_symmetric
+
+
+@settings(max_examples=30, deadline=None)
+@given(edges=edge_lists)
+def test_transpose_turns_every_edge_around_and_knows_its_position(edges: list[tuple[int, int]]) -> None:
+    source, target = map(list, zip(*edges, strict=True))
+    graph = Graph.from_edges(source, target, num_nodes=10, directed=True)
+    back = graph.transpose
+    rows = torch.repeat_interleave(torch.arange(10), back.indptr.diff())
+    assert torch.equal(graph.indices[back.edge_positions].long(), rows)
+    assert torch.equal(graph.targets[back.edge_positions], back.indices.long())
+
+
+def test_rows_are_sorted_and_edge_columns_follow_their_edges() -> None:
+    source, target = torch.tensor([3, 1, 2, 1]), torch.tensor([0, 0, 1, 0])
+    graph = Graph.from_edges(
+        source, target, num_nodes=4, directed=True, edge_weights=[3.0, 1.0, 2.0, 5.0], edge_times=[30, 10, 20, 50]
+    )
+    assert graph.indices.tolist() == [1, 3, 2]
+    assert graph.edge_weights is not None
+    assert graph.edge_weights.tolist() == [6.0, 3.0, 2.0]  # duplicates add up
+    assert graph.edge_times is not None
+    assert graph.edge_times.tolist() == [10, 30, 20]  # and keep the first one's other columns
+
+
+def test_an_edge_given_both_ways_keeps_its_weights_when_symmetrised() -> None:
+    graph = Graph.from_edges([0, 1, 2], [1, 0, 0], edge_weights=[2.0, 3.0, 4.0])
+    assert graph.edge_weights is not None
+    pairs = zip(graph.indices.tolist(), graph.targets.tolist(), strict=True)
+    weights = dict(zip(pairs, graph.edge_weights.tolist(), strict=True))
+    assert weights == {(1, 0): 3.0, (2, 0): 4.0, (0, 1): 2.0, (0, 2): 4.0}
+    assert graph.cleaning.num_reverse_edges_added == 1
+
+
+def test_reverse_edges_of_typed_edges_get_types_of_their_own() -> None:
+    graph = Graph.from_edges([0, 1], [1, 2], edge_types=[0, 1], edge_type_names=("cites", "writes"))
+    assert graph.edge_type_names == ("cites", "writes", "reverse_cites", "reverse_writes")
+    assert graph.edge_types is not None
+    kinds = dict(
+        zip(zip(graph.indices.tolist(), graph.targets.tolist(), strict=True), graph.edge_types.tolist(), strict=True)
+    )
+    assert kinds == {(0, 1): 0, (1, 2): 1, (1, 0): 2, (2, 1): 3}
+
+
+def test_keeping_loops_and_duplicates() -> None:
+    graph = Graph.from_edges([0, 0, 0], [0, 1, 1], directed=True, self_loops="keep", duplicates="keep")
+    assert graph.num_edges == 3
+    assert "nothing to clean" in str(graph.cleaning)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"source": [0, 5], "target": [1, 1], "num_nodes": 3}, "names node 5"),
+        ({"source": [0], "target": [1, 2]}, "aligned"),
+        ({"source": [-1], "target": [0]}, "negative"),
+        ({"source": [0.5], "target": [0]}, "integers"),
+        ({"source": [0], "target": [1], "labels": [1, 2, 3], "num_nodes": 2}, "labels"),
+        ({"source": [0], "target": [1], "x": torch.zeros(5, 2), "num_nodes": 2}, "feature rows"),
+        ({"source": [0], "target": [1], "duplicates": "drop"}, "merge, keep"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments: dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Graph.from_edges(**arguments)  # type: ignore[arg-type]
+
+
+def test_sparse_features_come_back() -> None:
+    matrix = scipy.sparse.random(8, 5, 0.4, format="csr", random_state=0, dtype=np.float32)
+    features = as_features(matrix)
+    assert features is not None
+    assert not isinstance(features, torch.Tensor)
+    dense = torch.from_numpy(matrix.toarray())
+    assert torch.equal(features.to_dense(), dense)
+    assert torch.equal(features.transpose.to_dense(), dense.T)
+    assert (features.to_scipy() != matrix).nnz == 0
+
+
+def test_types_are_contiguous_and_have_their_own_blocks() -> None:
+    graph = Graph.from_edges(
+        [0, 1], [2, 2], num_nodes=3, features=(torch.ones(2, 4), None), type_offsets=(0, 2, 3), node_types=("a", "b")
+    )
+    assert graph.num_features == (4, 0)
+    with pytest.raises(ValueError, match="2 node types"):
+        _ = graph.x
+
+
+def test_fingerprint_sees_edges_and_features_and_nothing_else() -> None:
+    graph = make_random_graph(num_nodes=20, num_edges=50, seed=0)
+    again = make_random_graph(num_nodes=20, num_edges=50, seed=0)
+    other = make_random_graph(num_nodes=20, num_edges=50, seed=1)
+    assert graph.fingerprint == again.fingerprint != other.fingerprint
+    assert graph.with_features(None).fingerprint != graph.fingerprint
+
+
+def test_a_graph_on_its_own_device_is_itself() -> None:
+    graph = make_random_graph(num_nodes=20, num_edges=50, seed=0)
+    assert graph.to("cpu") is graph
+    assert graph.to("meta").device.type == "meta"

@@ -1,0 +1,99 @@
+"""Recipes: every shipped one parses, round trips, and matches the paper; every mistake is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphstrap.errors import InputError
+from graphstrap.recipe import Recipe, load_recipe, parse_recipe, parse_settings, shipped_recipes
+
+PAPER = {  # p_f1, p_f2, p_e1, p_e2, learning rate, embedding, hidden sizes, predictor
+    "wikics": (0.2, 0.1, 0.2, 0.3, 5e-4, 256, (512,), 512),
+    "amazon-computers": (0.2, 0.1, 0.5, 0.4, 5e-4, 128, (256,), 512),
+    "amazon-photo": (0.1, 0.2, 0.4, 0.1, 1e-4, 256, (512,), 512),
+    "coauthor-cs": (0.3, 0.4, 0.3, 0.2, 1e-5, 256, (512,), 512),
+    "coauthor-physics": (0.1, 0.4, 0.4, 0.1, 1e-5, 128, (256,), 512),
+    "ogbn-arxiv": (0.0, 0.0, 0.6, 0.6, 1e-2, 256, (256, 256), 256),
+    "ppi": (0.25, 0.0, 0.3, 0.25, 5e-3, 512, (512, 512), 512),
+}
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_shipped_recipes_are_the_papers(name: str) -> None:
+    recipe = load_recipe(name)
+    mask_1, mask_2, drop_1, drop_2, rate, embedding, hidden, predictor = PAPER[name]
+    assert recipe.views.feature_mask_probs == (mask_1, mask_2)
+    assert recipe.views.edge_drop_probs == (drop_1, drop_2)
+    assert recipe.train.learning_rate == rate
+    assert (recipe.encoder.hidden_sizes, recipe.encoder.embedding_size) == (hidden, embedding)
+    assert recipe.method.predictor_hidden_size == predictor
+    assert (recipe.train.steps, recipe.train.warmup_steps, recipe.train.weight_decay) == (10_000, 1_000, 1e-5)
+    assert recipe.encoder.norm == ("layer" if name in ("ogbn-arxiv", "ppi") else "batch")
+    assert recipe.encoder.weight_standardization == (name == "ogbn-arxiv")
+    assert recipe.encoder.batch_norm_decay == 0.99
+
+
+@pytest.mark.parametrize("name", shipped_recipes())
+def test_every_recipe_round_trips(name: str) -> None:
+    recipe = load_recipe(name)
+    assert recipe.name == name
+    assert parse_recipe(recipe.to_toml(), origin="again") == recipe
+
+
+def test_all_eleven_datasets_of_the_paper_have_one() -> None:
+    assert {*PAPER, "cora", "citeseer", "pubmed", "dblp"} <= set(shipped_recipes())
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[train]\nstepz = 5", "'train.stepz'; did you mean 'train.steps'"),
+        ("[trian]\nsteps = 5", "'trian'; did you mean 'train'"),
+        ("[train]\nsteps = 'many'", "train.steps takes a whole number"),
+        ("[train]\nsteps = true", "train.steps takes a whole number"),
+        ("[train]\nsteps = 0", "train.steps must be at least 1"),
+        ("[train]\nlearning_rate = nan", "between 0.0 and 10.0"),
+        ("[encoder]\nnorm = 'group'", "one of batch, layer, none"),
+        ("[encoder]\nhidden_sizes = 256", "takes a list"),
+        ("[views]\nedge_drop_probs = [0.1]", "takes 2 values, got 1"),
+        ("[views]\nedge_drop_probs = [0.1, 1.5]", "between 0.0 and 1.0"),
+        ("train = 5", r"\[train\]"),
+        ("[train", "not valid TOML"),
+        ("[train]\nsteps = 5\nwarmup_steps = 6", "must not exceed"),
+    ],
+)
+def test_mistakes_are_named(text: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        parse_recipe(text, origin="mine.toml")
+
+
+def test_settings_are_typed_and_fewer_steps_shorten_the_warmup() -> None:
+    settings = parse_settings(
+        ["train.steps=2000", "encoder.norm=layer", "encoder.hidden_sizes=[64, 32]", "train.learning_rate=1"]
+    )
+    recipe = Recipe().with_settings(settings)
+    assert (recipe.train.steps, recipe.train.warmup_steps) == (2000, 200)
+    assert recipe.encoder.norm == "layer"
+    assert recipe.encoder.hidden_sizes == (64, 32)
+    assert recipe.train.learning_rate == 1.0
+
+
+@pytest.mark.parametrize(
+    ("assignment", "words"),
+    [
+        ("train.steps", "KEY=VALUE"),
+        ("train.steps=abc", "whole number"),
+        ("encoder.nrom=layer", "did you mean 'encoder.norm'"),
+        ("steps=5", "did you mean 'train.steps'"),
+    ],
+)
+def test_wrong_settings_are_named(assignment: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        Recipe().with_settings(parse_settings([assignment]))
+
+
+def test_unknown_recipe_names_the_nearest() -> None:
+    with pytest.raises(InputError, match="amazon-photo"):
+        load_recipe("amazon-foto")
+    with pytest.raises(InputError, match="cannot be read"):
+        load_recipe("nowhere/mine.toml")

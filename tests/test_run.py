@@ -1,0 +1,131 @@
+"""The run folder: whole or not at all; every damaged file gives one sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from graphstrap.errors import InputError
+from graphstrap.graph import Graph
+from graphstrap.io.tensors import load_tensors, save_tensors
+from graphstrap.methods import build_bgrl
+from graphstrap.recipe import Recipe
+from graphstrap.run import Run
+
+RECIPE = Recipe().with_settings({"encoder.hidden_sizes": [8], "encoder.embedding_size": 4})
+
+
+def make_run(folder: Path, graph: Graph) -> Run:
+    return Run.create(folder, recipe=RECIPE, source={"dataset": "x"}, seed=3, device="cpu", graph=graph)
+
+
+def method_and_optimizer(graph: Graph) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+    method = build_bgrl(RECIPE, input_sizes=graph.num_features, seed=0)
+    learned = [p for p in method.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(learned, fused=True)
+    for parameter in learned:
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    return method, optimizer
+
+
+def test_a_run_opens_as_it_was_made(communities: Graph, tmp_path: Path) -> None:
+    make_run(tmp_path / "deep" / "run", communities)
+    run = Run.open(tmp_path / "deep" / "run")
+    assert run.recipe == RECIPE
+    assert run.info["seed"] == 3
+    assert run.info["graph"]["fingerprint"] == communities.fingerprint
+    assert not run.is_finished
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["run"]  # no temporary folder is left
+
+
+def test_an_existing_folder_is_refused(communities: Graph, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"exists.*resume"):
+        make_run(tmp_path, communities)
+
+
+def test_checkpoint_restores_everything(communities: Graph, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", communities)
+    method, optimizer = method_and_optimizer(communities)
+    run.checkpoint(method, optimizer, 17)
+    other, other_optimizer = method_and_optimizer(communities)
+    with torch.no_grad():
+        next(iter(other.parameters())).zero_()
+    assert run.restore(other, other_optimizer) == 17
+    assert all(
+        torch.equal(a, b) for a, b in zip(method.state_dict().values(), other.state_dict().values(), strict=True)
+    )
+    for state, restored in zip(optimizer.state.values(), other_optimizer.state.values(), strict=True):
+        assert all(torch.equal(torch.as_tensor(state[k]), torch.as_tensor(restored[k])) for k in state)
+
+
+def test_metrics_survive_a_half_written_line(communities: Graph, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", communities)
+    run.log({"step": 1, "loss": 0.5})
+    with (run.folder / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 2, "lo')
+    assert run.metrics() == [{"step": 1, "loss": 0.5}]
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "foreign", "garbage", "empty", "other model"])
+def test_a_damaged_checkpoint_gives_one_sentence(communities: Graph, tmp_path: Path, damage: str) -> None:
+    run = make_run(tmp_path / "run", communities)
+    method, optimizer = method_and_optimizer(communities)
+    run.checkpoint(method, optimizer, 17)
+    path = run.checkpoint_path
+    data = bytearray(path.read_bytes())
+    if damage == "truncated":
+        path.write_bytes(data[: len(data) // 2])
+    elif damage == "flipped":
+        data[-100] ^= 1
+        path.write_bytes(data)
+    elif damage == "foreign":
+        save_file({"weight": torch.ones(3)}, path)
+    elif damage == "garbage":
+        path.write_bytes(b"\xff" * 1000)
+    elif damage == "empty":
+        path.write_bytes(b"")
+    else:
+        save_tensors(path, {"module.online.weight": torch.ones(2)}, kind="checkpoint", info={"step": 1})
+    with pytest.raises(InputError) as caught:
+        run.restore(*method_and_optimizer(communities))
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [("{", "damaged"), ("[]", "not one that Graphstrap wrote"), (json.dumps({"format": 99}), "newer Graphstrap")],
+)
+def test_a_damaged_or_newer_run_folder_gives_one_sentence(
+    communities: Graph, tmp_path: Path, content: str, words: str
+) -> None:
+    run = make_run(tmp_path / "run", communities)
+    (run.folder / "run.json").write_text(content)
+    with pytest.raises(InputError, match=words):
+        Run.open(run.folder)
+    with pytest.raises(InputError, match="no run folder"):
+        Run.open(tmp_path / "nowhere")
+
+
+def test_tensors_round_trip_with_kind_and_info(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    tensors = {"a": torch.arange(6).reshape(2, 3), "b": torch.tensor(2.5), "c": torch.zeros(0, 4)}
+    save_tensors(path, tensors, kind="model", info={"é": 1})
+    loaded, info = load_tensors(path, kind="model")
+    assert info == {"é": 1}
+    assert all(torch.equal(tensors[name], loaded[name]) for name in tensors)
+    with pytest.raises(InputError, match="not a Graphstrap checkpoint"):
+        load_tensors(path, kind="checkpoint")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_gives_one_sentence(communities: Graph, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", communities)
+    (run.folder / "metrics.jsonl").symlink_to("/dev/full")
+    with pytest.raises(InputError, match=r"metrics.jsonl cannot be written: No space"):
+        run.log({"step": 1})
