@@ -11,6 +11,12 @@ from graphstrap.view import View, ViewSpec
 _VIEW_BRANCH = 1_000_003
 
 
+def draw_seeds(num_views: int, *, seed: int, step: int) -> list[int]:
+    """The seeds of a training step's views. The same (seed, step) gives the same ones, resumed or not."""
+    return [child_seed(seed, _VIEW_BRANCH, step, index) for index in range(num_views)]
+
+
 def draw_views(specs: Sequence[ViewSpec], *, seed: int, step: int) -> list[View]:
-    """One view of each spec for a training step. The same (seed, step) gives the same views, resumed or not."""
-    return [View(spec, child_seed(seed, _VIEW_BRANCH, step, index)) for index, spec in enumerate(specs)]
+    """One view of each spec for a training step."""
+    seeds = draw_seeds(len(specs), seed=seed, step=step)
+    return [View(spec, view_seed) for spec, view_seed in zip(specs, seeds, strict=True)]

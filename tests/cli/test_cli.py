@@ -145,7 +145,7 @@ def test_warm_start_takes_the_earlier_runs_recipe(fitted: Path, tmp_path: Path) 
 
 
 def test_information_and_datasets(capsys: pytest.CaptureFixture[str]) -> None:
-    assert output(capsys, "info", "--json")["backends"]["cpu"]["name"] == "bag"
+    assert output(capsys, "info", "--json")["backends"]["cpu"]["name"] == "csr"
     names = {entry["name"] for entry in output(capsys, "datasets", "--json")}
     assert {"stdlib", "digits", "amazon-photo", "cora"} <= names
 

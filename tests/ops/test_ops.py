@@ -11,7 +11,7 @@ from conftest import make_random_graph
 from graphstrap import ops
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
-from graphstrap.ops import _bag, _torch
+from graphstrap.ops import _csr, _torch
 from graphstrap.view import CLEAN, View, ViewSpec
 
 graphs = st.builds(
@@ -39,7 +39,7 @@ def test_propagate_equals_the_reference(graph: Graph, spec: ViewSpec, seed: int,
     view = View(spec, seed)
     h = torch.randn(graph.num_nodes, 5, requires_grad=True)
     upstream = torch.randn(graph.num_nodes, 5)
-    results = [backend.propagate(graph, view, h, norm) for backend in (_torch, _bag)]
+    results = [backend.propagate(graph, view, h, norm) for backend in (_torch, _csr)]
     gradients = [torch.autograd.grad(result, h, upstream)[0] for result in results]
     torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-5)
@@ -53,7 +53,7 @@ def test_project_equals_the_reference(graph: Graph, spec: ViewSpec, seed: int, d
     view = View(spec, seed)
     weight = torch.randn(12, 7, requires_grad=True)
     upstream = torch.randn(graph.num_nodes, 7)
-    results = [backend.project(graph, view, weight, 0) for backend in (_torch, _bag)]
+    results = [backend.project(graph, view, weight, 0) for backend in (_torch, _csr)]
     gradients = [torch.autograd.grad(result, weight, upstream)[0] for result in results]
     torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-5)
@@ -63,15 +63,15 @@ def test_dense_form_of_dense_enough_sparse_features_gives_the_same(monkeypatch: 
     graph = make_random_graph(num_nodes=30, num_edges=60, seed=1)
     view = View(ViewSpec(feature_mask_prob=0.3), 5)
     weight = torch.randn(12, 4)
-    sparse = _bag.project(graph, view, weight, 0)
-    monkeypatch.setitem(_bag.DENSE_FROM, "cpu", 0.0)
-    torch.testing.assert_close(_bag.project(graph, view, weight, 0), sparse)
+    sparse = _csr.project(graph, view, weight, 0)
+    monkeypatch.setitem(_csr.DENSE_FROM, "cpu", 0.0)
+    torch.testing.assert_close(_csr.project(graph, view, weight, 0), sparse)
 
 
 def test_prelu_equals_the_reference() -> None:
     x, slope = torch.randn(40, 7, requires_grad=True), torch.tensor([0.3], requires_grad=True)
     upstream = torch.randn(40, 7)
-    results = [backend.prelu(x, slope) for backend in (_torch, _bag)]
+    results = [backend.prelu(x, slope) for backend in (_torch, _csr)]
     gradients = [torch.autograd.grad(result, (x, slope), upstream) for result in results]
     torch.testing.assert_close(results[1], results[0])
     torch.testing.assert_close(gradients[1], gradients[0])
@@ -80,7 +80,7 @@ def test_prelu_equals_the_reference() -> None:
 def test_row_cosine_equals_the_reference_and_gives_the_target_no_gradient() -> None:
     q, t = torch.randn(40, 7, requires_grad=True), torch.randn(40, 7, requires_grad=True)
     upstream = torch.randn(40)
-    results = [backend.row_cosine(q, t) for backend in (_torch, _bag)]
+    results = [backend.row_cosine(q, t) for backend in (_torch, _csr)]
     gradients = [torch.autograd.grad(result, (q, t), upstream, allow_unused=True) for result in results]
     torch.testing.assert_close(results[1], results[0])
     torch.testing.assert_close(gradients[1][0], gradients[0][0])
@@ -89,7 +89,7 @@ def test_row_cosine_equals_the_reference_and_gives_the_target_no_gradient() -> N
 
 def test_a_row_of_zeros_has_cosine_zero_and_a_finite_gradient() -> None:
     q = torch.zeros(3, 4, requires_grad=True)
-    for backend in (_torch, _bag):
+    for backend in (_torch, _csr):
         cosine = backend.row_cosine(q, torch.ones(3, 4))
         assert cosine.tolist() == [0.0, 0.0, 0.0]
         assert bool(torch.autograd.grad(cosine.sum(), q)[0].isfinite().all())
@@ -128,10 +128,10 @@ def test_a_constant_is_fixed_by_the_mean() -> None:
 def test_the_masked_adjacency_of_a_view_is_made_once_and_forgotten_with_it() -> None:
     graph = make_random_graph(num_nodes=25, num_edges=80, seed=4)
     view = View(ViewSpec(edge_drop_prob=0.5), 2)
-    assert _bag.adjacency(graph, view, "mean") is _bag.adjacency(graph, view, "mean")
-    before = len(_bag._adjacencies)
+    assert _csr.adjacency(graph, view, "mean") is _csr.adjacency(graph, view, "mean")
+    before = len(_csr._adjacencies)
     del view
-    assert len(_bag._adjacencies) == before - 1
+    assert len(_csr._adjacencies) == before - 1
 
 
 def test_backend_can_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,11 +140,11 @@ def test_backend_can_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ops.backend("cpu") == ("torch", "forced by GRAPHSTRAP_BACKEND")
     monkeypatch.setenv("GRAPHSTRAP_BACKEND", "warp")
     ops.backend.cache_clear()
-    with pytest.raises(InputError, match="torch or bag"):
+    with pytest.raises(InputError, match="torch or csr"):
         ops.backend("cpu")
     monkeypatch.delenv("GRAPHSTRAP_BACKEND")
     ops.backend.cache_clear()
-    assert ops.backend("cpu").name == "bag"
+    assert ops.backend("cpu").name == "csr"
 
 
 def test_wrong_norm_and_wrong_device_are_named() -> None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -77,7 +78,7 @@ class BGRL(nn.Module):
         return bootstrap_loss(q_1, z_2) + bootstrap_loss(q_2, z_1), {"embedding": h_1.detach()}
 
     @torch.no_grad()
-    def after_step(self, step: int) -> None:
+    def after_step(self, step: int | Tensor) -> None:
         decay = target_decay_at(step, base=self.target_decay, total_steps=self.total_steps)
         for online, target in ((self.online, self.target), (self.online_projector, self.target_projector)):
             for new, average in zip(online.parameters(), target.parameters(), strict=True):
@@ -109,9 +110,13 @@ def bootstrap_loss(q: Tensor, t: Tensor) -> Tensor:
     return 1.0 - row_cosine(q, t).mean()
 
 
-def target_decay_at(step: int, *, base: float, total_steps: int) -> float:
-    """1 - (1 - base) / 2 * (cos(pi step / total) + 1): from `base` at step 0 to 1 at the end."""
-    return 1.0 - (1.0 - base) / 2.0 * (math.cos(math.pi * min(step, total_steps) / total_steps) + 1.0)
+def target_decay_at(step: Any, *, base: float, total_steps: int) -> Any:
+    """From `base` at step 0 to 1 at the end; the step is a number or a tensor.
+
+    1 - (1 - base) / 2 * (cos(pi step / total) + 1)
+    """
+    cosine = torch.cos if isinstance(step, Tensor) else math.cos
+    return 1.0 - (1.0 - base) / 2.0 * (cosine(step * (math.pi / total_steps)) + 1.0)
 
 
 def _projector(size_in: int, size_out: int, generator: torch.Generator) -> nn.Module:

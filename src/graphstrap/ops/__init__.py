@@ -1,7 +1,7 @@
 """The products that training is made of, each behind one signature. The only package that knows about devices and
 speed.
 
-Backends: `torch`, the readable reference, and `bag`, the fast one (`embedding_bag` over CSR). The choice is made once
+Backends: `torch`, the readable reference, and `csr`, the fast one. The choice is made once
 for each device; the environment variable GRAPHSTRAP_BACKEND forces it.
 """
 
@@ -17,11 +17,11 @@ from torch import Tensor
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
-from graphstrap.ops import _bag, _torch
+from graphstrap.ops import _csr, _torch, _triton
 from graphstrap.view import View
 
 NORMS = ("symmetric", "mean", "sum")
-BACKENDS: dict[str, ModuleType] = {"torch": _torch, "bag": _bag}
+BACKENDS: dict[str, ModuleType] = {"torch": _torch, "csr": _csr}
 
 
 class Backend(NamedTuple):
@@ -37,7 +37,8 @@ def backend(device_type: str) -> Backend:
         raise InputError(f"GRAPHSTRAP_BACKEND must be auto, {' or '.join(BACKENDS)}, got {forced!r}")
     if forced != "auto":
         return Backend(forced, "forced by GRAPHSTRAP_BACKEND")
-    return Backend("bag", f"the fastest one for {device_type}: embedding_bag over CSR, no E x D intermediate")
+    engine = "a Triton kernel" if device_type == "cuda" and _triton.IS_AVAILABLE else "embedding_bag"
+    return Backend("csr", f"the fastest one for {device_type}: {engine} over CSR, no E x D intermediate")
 
 
 def propagate(graph: Graph, view: View, h: Tensor, *, norm: str = "symmetric") -> Tensor:

@@ -6,10 +6,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from graphstrap.graph import Graph
 from graphstrap.methods import Method
@@ -19,8 +18,7 @@ from graphstrap.train.interrupt import Interrupt
 from graphstrap.train.memory import keep_freed_memory
 from graphstrap.train.monitor import monitor_embeddings
 from graphstrap.train.progress import TrainingBar
-from graphstrap.train.schedule import learning_rate_at
-from graphstrap.views import draw_views
+from graphstrap.train.step import make_step
 
 Evaluate = Callable[[Method], dict[str, float]]
 
@@ -53,47 +51,27 @@ def train(
     """
     keep_freed_memory()
     settings = recipe.train
-    module = cast(nn.Module, method)
-    optimizer = _optimizer(module, settings)
+    take_step = make_step(method, graph, recipe=recipe, seed=seed)
+    module, optimizer = take_step.module, take_step.optimizer
     start = 0 if run is None else run.restore(module, optimizer)
     log = _Log(settings, run, start)
-    specs = recipe.views.specs()
     with TrainingBar(settings.steps, start=start, shown=progress) as bar, Interrupt() as interrupt:
         for step in range(start + 1, settings.steps + 1):
-            module.train()
-            loss, stats = method.loss(graph, draw_views(specs, seed=seed, step=step))
-            _update(optimizer, loss, step, settings)
-            method.after_step(step)
+            loss, stats = take_step(step)
             last = step == settings.steps
             evaluation_is_due = evaluate is not None and _is_due(step, settings.evaluate_every, settings.steps)
             if evaluation_is_due or _is_due(step, settings.log_every, settings.steps) or step == 1:
                 extra = evaluate(method) if evaluate is not None and evaluation_is_due else {}
-                log.write(step, loss, stats, {"learning_rate": optimizer.param_groups[0]["lr"], **extra})
+                log.write(step, loss, stats, {"learning_rate": take_step.learning_rate, **extra})
                 bar.update(step, loss=log.records[-1]["loss"], speed=log.speed)
             bar.update(step)
             if run is not None and (last or interrupt.requested or log.checkpoint_is_due()):
-                _raise_if_diverged(float(loss.detach()), step)
+                _raise_if_diverged(float(loss), step)
                 run.checkpoint(module, optimizer, step)
                 log.checkpoint_done()
             if interrupt.requested and not last:
                 raise InterruptedTrainingError(step)
     return log.records
-
-
-def _optimizer(module: nn.Module, settings: TrainRecipe) -> torch.optim.Optimizer:
-    learned = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    return torch.optim.AdamW(learned, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True)
-
-
-def _update(optimizer: torch.optim.Optimizer, loss: Tensor, step: int, settings: TrainRecipe) -> None:
-    rate = learning_rate_at(
-        step, base=settings.learning_rate, warmup_steps=settings.warmup_steps, total_steps=settings.steps
-    )
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]
-    optimizer.step()
 
 
 def _is_due(step: int, every: int, last: int) -> bool:
@@ -119,7 +97,7 @@ class _Log:
         self._last_checkpoint = time.monotonic()
 
     def write(self, step: int, loss: Tensor, stats: dict[str, Tensor], extra: dict[str, float]) -> None:
-        value = float(loss.detach())
+        value = float(loss)
         _raise_if_diverged(value, step)
         now = time.monotonic()
         self.speed = (step - self._last_step) / max(1e-9, now - self._last_time)

@@ -1,0 +1,98 @@
+"""A captured step is the eager step, draws new views at every replay, and moves no weight by being captured."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from conftest import make_communities
+from graphstrap.graph import Graph
+from graphstrap.methods import build_bgrl
+from graphstrap.recipe import Recipe
+from graphstrap.train.step import CapturedStep, EagerStep, make_step
+
+RECIPE = Recipe().with_settings(
+    {"encoder.hidden_sizes": [32], "encoder.embedding_size": 16, "train.steps": 40, "train.learning_rate": 0.01}
+)
+
+
+def make_graph(device: str) -> Graph:
+    return make_communities(num_nodes=300, num_classes=3, seed=0).to(device)
+
+
+def run_steps(kind: type[EagerStep], *, device: str, steps: range) -> tuple[list[float], torch.nn.Module]:
+    graph = make_graph(device)
+    method = build_bgrl(RECIPE, input_sizes=graph.num_features, seed=0).to(device)
+    step = kind(method, graph, recipe=RECIPE, seed=0)
+    return [float(step(number)[0]) for number in steps], method
+
+
+def test_an_eager_step_follows_the_schedule_and_trains() -> None:
+    graph = make_graph("cpu")
+    method = build_bgrl(RECIPE, input_sizes=graph.num_features, seed=0)
+    step = make_step(method, graph, recipe=RECIPE, seed=0)
+    assert type(step) is EagerStep
+    losses = [float(step(number)[0]) for number in range(1, 41)]
+    assert step.learning_rate == pytest.approx(0, abs=1e-9)
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.gpu
+def test_captured_equals_eager() -> None:
+    eager, eager_method = run_steps(EagerStep, device="cuda", steps=range(1, 21))
+    captured, captured_method = run_steps(CapturedStep, device="cuda", steps=range(1, 21))
+    assert captured == pytest.approx(eager, rel=1e-4)
+    for ours, theirs in zip(captured_method.parameters(), eager_method.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.gpu
+def test_captured_runs_repeat_bit_for_bit() -> None:
+    first, second = (run_steps(CapturedStep, device="cuda", steps=range(1, 21)) for _ in range(2))
+    assert first[0] == second[0]
+    assert all(torch.equal(a, b) for a, b in zip(first[1].parameters(), second[1].parameters(), strict=True))
+
+
+@pytest.mark.gpu
+def test_two_replays_draw_different_views() -> None:
+    """With the learning rate at zero nothing but the views can change the loss."""
+    graph = make_graph("cuda")
+    frozen = RECIPE.with_settings({"train.learning_rate": 0.0, "method.target_decay": 1.0})
+    method = build_bgrl(frozen, input_sizes=graph.num_features, seed=0).to("cuda")
+    step = CapturedStep(method, graph, recipe=frozen, seed=0)
+    first, second, again = (float(step(number)[0]) for number in (1, 2, 1))
+    assert first == again != second
+
+
+@pytest.mark.gpu
+def test_cuda_keeps_the_same_edges_as_cpu() -> None:
+    from graphstrap.ops._masks import kept_edges
+    from graphstrap.view import View, ViewSpec
+
+    view = View(ViewSpec(edge_drop_prob=0.4), 123456789012345)
+    on_cpu, on_cuda = (kept_edges(make_graph(device), view) for device in ("cpu", "cuda"))
+    assert on_cpu is not None
+    assert on_cuda is not None
+    assert torch.equal(on_cpu, on_cuda.cpu())
+
+
+@pytest.mark.gpu
+def test_a_run_on_cuda_resumes_bit_for_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, whole = run_steps(CapturedStep, device="cuda", steps=range(1, 31))
+    graph = make_graph("cuda")
+    method = build_bgrl(RECIPE, input_sizes=graph.num_features, seed=0).to("cuda")
+    first = CapturedStep(method, graph, recipe=RECIPE, seed=0)
+    for number in range(1, 13):
+        first(number)
+    resumed = build_bgrl(RECIPE, input_sizes=graph.num_features, seed=0).to("cuda")
+    second = CapturedStep(resumed, graph, recipe=RECIPE, seed=0)
+    resumed.load_state_dict(method.state_dict())
+    for old, new in zip(first.optimizer.state.values(), resumed_parameters(second), strict=True):
+        second.optimizer.state[new] = {name: tensor.clone() for name, tensor in old.items()}
+    for number in range(13, 31):
+        second(number)
+    assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), resumed.parameters(), strict=True))
+
+
+def resumed_parameters(step: EagerStep) -> list[torch.Tensor]:
+    return [parameter for group in step.optimizer.param_groups for parameter in group["params"]]
