@@ -1,0 +1,55 @@
+"""The default recipe follows the graph's statistics and says why."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from conftest import make_communities, make_random_graph
+from graphstrap.defaults import choose_recipe
+from graphstrap.graph import Graph
+
+
+def with_columns(num_columns: int) -> Graph:
+    graph = make_communities(num_nodes=60, num_classes=3, seed=0)
+    return graph.with_features(torch.randn(60, num_columns, generator=torch.Generator().manual_seed(0)))
+
+
+def test_counts_are_scaled_by_row_and_measurements_by_column() -> None:
+    assert choose_recipe(make_random_graph(num_nodes=50, num_edges=100, seed=0))[0].data.feature_scaling == "row"
+    assert choose_recipe(with_columns(5))[0].data.feature_scaling == "column"
+
+
+def test_more_columns_are_masked_more() -> None:
+    masks = [choose_recipe(with_columns(n))[0].views.feature_mask_probs[0] for n in (5, 50, 500)]
+    assert masks == sorted(masks)
+    assert masks[0] < masks[-1]
+
+
+def test_every_choice_is_explained_and_the_recipe_is_valid() -> None:
+    recipe, reasons = choose_recipe(with_columns(50))
+    assert recipe.name == "default"
+    assert recipe.train.steps <= 500
+    assert len(reasons) >= 5
+    assert any(str(recipe.train.steps) in reason for reason in reasons)
+    assert recipe.with_settings({"train.steps": 10}).train.warmup_steps == 1
+
+
+def test_graphs_without_features_have_a_default_too() -> None:
+    recipe, reasons = choose_recipe(make_communities(num_nodes=60, num_classes=3, seed=0).with_features(None))
+    assert any("structural" in reason for reason in reasons)
+    assert recipe.views.feature_mask_probs[0] < 0.5
+
+
+@pytest.mark.realdata
+@pytest.mark.slow
+def test_default_beats_raw_features_and_random_init_on_cora(data_folder: object) -> None:
+    import graphstrap as gs
+    from graphstrap.estimator import random_init
+
+    graph = gs.load("cora")
+    model = gs.BGRL(seed=0, device="cpu", settings={"train.steps": 150}).fit(graph)
+    assert graph.x is not None
+    baselines = [graph.x, random_init(graph, model.recipe_, seed=0, device="cpu")]
+    trained = gs.evaluate(model.embed(graph), graph, num_runs=3).mean
+    assert trained > max(gs.evaluate(h, graph, num_runs=3).mean for h in baselines) + 2

@@ -1,0 +1,108 @@
+"""A source can be kept, loaded again, and extended with new tables."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphstrap.errors import InputError
+from graphstrap.io.tables import TableOptions
+from graphstrap.source import Source
+
+
+def write(folder: Path, name: str, text: str) -> str:
+    (folder / name).write_text(text)
+    return str(folder / name)
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Source:
+    edges = write(tmp_path, "edges.csv", "a,b\nx,y\ny,z\nz,x\n")
+    nodes = write(tmp_path, "nodes.csv", "name,f,g,kind\nx,1,2,red\ny,3,4,blue\nz,5,6,\n")
+    return Source(edges=edges, nodes=nodes, options=TableOptions(label="kind"))
+
+
+def test_a_source_survives_json_and_another_folder(
+    tables: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    relative = Source(edges="edges.csv", nodes="nodes.csv", options=tables.options)
+    saved = json.loads(json.dumps(relative.to_dict()))
+    monkeypatch.chdir(os.sep)
+    again = Source.from_dict(saved)
+    assert again.options == tables.options
+    assert again.load().fingerprint == tables.load().fingerprint
+
+
+def test_one_source_must_be_named() -> None:
+    with pytest.raises(InputError, match="name one source"):
+        Source()
+    with pytest.raises(InputError, match="name one source"):
+        Source(dataset="digits", edges="e.csv")
+    with pytest.raises(InputError, match="--nodes goes with --edges"):
+        Source(dataset="digits", nodes="n.csv")
+    with pytest.raises(InputError, match="where its graph came from"):
+        Source.from_dict({"edges": "e.csv", "options": {"colour": "red"}})
+
+
+def test_new_nodes_join_the_graph_they_name(tables: Source, tmp_path: Path) -> None:
+    edges = write(tmp_path, "new_edges.csv", "a,b\nnew,x\n")
+    nodes = write(tmp_path, "new_nodes.csv", "name,g,f\nnew,8,7\n")  # columns in another order, no label
+    graph, wanted = tables.load_new(edges, nodes)
+    assert wanted is not None
+    assert graph.external_ids[wanted].tolist() == ["new"]
+    assert graph.num_nodes == 4
+    rows = dict(zip(graph.external_ids.tolist(), np.asarray(graph.x).tolist(), strict=True))
+    assert rows == {"new": [7, 8], "x": [1, 2], "y": [3, 4], "z": [5, 6]}
+    pairs = {
+        (str(graph.external_ids[s]), str(graph.external_ids[t]))
+        for s, t in zip(graph.indices, graph.targets, strict=True)
+    }
+    assert pairs == {(a, b) for x, y in ("xy", "yz", "zx") for a, b in ((x, y), (y, x))} | {("new", "x"), ("x", "new")}
+
+
+def test_new_nodes_among_themselves_are_a_graph_of_their_own(tables: Source, tmp_path: Path) -> None:
+    edges = write(tmp_path, "new_edges.csv", "a,b\np,q\n")
+    nodes = write(tmp_path, "new_nodes.csv", "name,f,g,kind\np,1,1,red\nq,2,2,red\n")
+    graph, wanted = tables.load_new(edges, nodes)
+    assert wanted is None
+    assert graph.external_ids.tolist() == ["p", "q"]
+
+
+def test_a_known_node_takes_its_new_features(tables: Source, tmp_path: Path) -> None:
+    edges = write(tmp_path, "new_edges.csv", "a,b\nx,z\n")
+    nodes = write(tmp_path, "new_nodes.csv", "name,f,g\nx,10,20\n")
+    graph, wanted = tables.load_new(edges, nodes)
+    assert wanted is not None
+    assert graph.external_ids[wanted].tolist() == ["x"]
+    assert graph.num_nodes == 3
+    rows = dict(zip(graph.external_ids.tolist(), np.asarray(graph.x).tolist(), strict=True))
+    assert rows["x"] == [10, 20]
+
+
+def test_nodes_that_nobody_knows_are_refused(tables: Source, tmp_path: Path) -> None:
+    edges = write(tmp_path, "new_edges.csv", "a,b\nnew,ghost\n")
+    nodes = write(tmp_path, "new_nodes.csv", "name,f,g\nnew,1,1\n")
+    with pytest.raises(InputError, match="ghost"):
+        tables.load_new(edges, nodes)
+    other = write(tmp_path, "other.csv", "name,f,h\nnew,1,1\n")
+    with pytest.raises(InputError, match="'g'"):
+        tables.load_new(write(tmp_path, "e2.csv", "a,b\nnew,x\n"), other)
+    narrow = write(tmp_path, "narrow.csv", "name,f\nnew,1\n")
+    with pytest.raises(InputError, match="2 feature columns, but the new nodes have 1"):
+        tables.load_new(write(tmp_path, "e3.csv", "a,b\nnew,x\n"), narrow)
+
+
+def test_graphs_without_node_tables_grow_by_edges_alone(tmp_path: Path) -> None:
+    source = Source(edges=write(tmp_path, "edges.csv", "a,b\n1,2\n2,3\n"))
+    graph, wanted = source.load_new(write(tmp_path, "more.csv", "a,b\n3,4\n"), None)
+    assert wanted is not None
+    assert graph.external_ids[wanted].tolist() == [4]
+    assert sorted(graph.external_ids.tolist()) == [1, 2, 3, 4]
+    apart, everything = source.load_new(write(tmp_path, "apart.csv", "a,b\n7,8\n"), None)
+    assert everything is None
+    assert apart.external_ids.tolist() == [7, 8]
