@@ -16,6 +16,7 @@ from graphstrap.estimator import random_init
 SETTINGS = {
     "encoder.hidden_sizes": [16],
     "encoder.embedding_size": 8,
+    "encoder.own_features": 0,
     "method.predictor_hidden_size": 16,
     "train.steps": 25,
     "train.learning_rate": 0.01,
@@ -84,6 +85,19 @@ def test_predict_labels_the_unlabelled(communities: gs.Graph) -> None:
 def test_evaluation_while_training_is_recorded(communities: gs.Graph) -> None:
     model = make_estimator(**{"train.evaluate_every": 10}).fit(communities)
     assert [record["step"] for record in model.metrics_ if "accuracy" in record] == [10, 20, 25]
+
+
+def test_own_features_are_appended_and_saved(communities: gs.Graph, tmp_path: Path) -> None:
+    plain = make_estimator().fit(communities).embed(communities)
+    model = make_estimator(**{"encoder.own_features": 5}).fit(communities)
+    h = model.embed(communities)
+    assert h.shape == (120, 8 + 5)
+    np.testing.assert_allclose(np.linalg.norm(h[:, :8], axis=1), 1, rtol=1e-5)
+    unit = plain / np.linalg.norm(plain, axis=1, keepdims=True)
+    np.testing.assert_allclose(h[:, :8], unit, rtol=1e-4, atol=1e-6)
+    model.save(tmp_path)
+    assert np.array_equal(gs.BGRL.load(tmp_path, device="cpu").embed(communities), h)
+    assert model.embed(make_communities(num_nodes=60, num_classes=3, seed=9)).shape == (60, 13)
 
 
 def test_random_init_is_the_same_encoder_untrained(communities: gs.Graph) -> None:

@@ -16,7 +16,7 @@ LEVELS = [
     {"graph"},
     {"view"},
     {"ops"},
-    {"encoders", "views", "io", "features", "environment", "recipe"},
+    {"encoders", "views", "io", "features", "own_features", "environment", "recipe"},
     {"callgraph", "defaults"},
     {"datasets"},
     {"source", "run", "methods"},

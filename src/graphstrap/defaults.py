@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from graphstrap.features import FeatureTransform
 from graphstrap.graph import Graph
+from graphstrap.own_features import neighbor_likeness
 from graphstrap.recipe import DataRecipe, EncoderRecipe, MethodRecipe, Recipe, TrainRecipe, ViewsRecipe
 from graphstrap.sparse import SparseMatrix
 
@@ -21,16 +23,20 @@ class Statistics:
     mean_degree: float
     num_columns: int
     is_bag: bool  # non-negative and mostly zero, as counts of words are
+    likeness: float  # of linked nodes' features, see `neighbor_likeness`
 
     @classmethod
     def of(cls, graph: Graph) -> Statistics:
         blocks = [block for block in graph.features if block is not None]
-        num_columns = max((int(block.shape[1]) for block in blocks), default=0)
+        is_bag = bool(blocks) and all(_is_bag(block) for block in blocks)
+        scaling = "row" if is_bag else "column"
+        scaled = FeatureTransform.fit(graph, scaling=scaling, structural_size=1)(graph) if blocks else graph
         return cls(
-            graph.num_nodes,
-            graph.num_edges / max(1, graph.num_nodes),
-            num_columns,
-            bool(blocks) and all(_is_bag(block) for block in blocks),
+            num_nodes=graph.num_nodes,
+            mean_degree=graph.num_edges / max(1, graph.num_nodes),
+            num_columns=max((int(block.shape[1]) for block in blocks), default=0),
+            is_bag=is_bag,
+            likeness=neighbor_likeness(scaled),
         )
 
 
@@ -41,12 +47,18 @@ def choose_recipe(graph: Graph) -> tuple[Recipe, list[str]]:
     mask = 0.5 if s.num_columns >= 200 else 0.3 if s.num_columns >= 30 else 0.1
     drop = 0.5 if s.mean_degree >= 2 else 0.3
     hidden, embedding = (512, 256) if s.num_nodes < 5_000 else (256, 128)
+    own_features = 64 if s.likeness < 0.05 else 0
     steps = 300
     recipe = Recipe(
         name="default",
         data=DataRecipe(feature_scaling=scaling),
         views=ViewsRecipe(edge_drop_probs=(drop, drop), feature_mask_probs=(mask, mask)),
-        encoder=EncoderRecipe(hidden_sizes=(hidden,), embedding_size=embedding, batch_norm_statistics="recalibrated"),
+        encoder=EncoderRecipe(
+            hidden_sizes=(hidden,),
+            embedding_size=embedding,
+            batch_norm_statistics="recalibrated",
+            own_features=own_features,
+        ),
         method=MethodRecipe(predictor_hidden_size=embedding),
         train=TrainRecipe(steps=steps, warmup_steps=steps // 10, learning_rate=1e-2),
     )
@@ -55,18 +67,15 @@ def choose_recipe(graph: Graph) -> tuple[Recipe, list[str]]:
 
 def _reasons(s: Statistics, recipe: Recipe) -> list[str]:
     kind = (
-        "counts, mostly zero"
-        if s.is_bag
-        else "measurements"
-        if s.num_columns
-        else "none given: structural ones are made"
+        "counts, mostly zero" if s.is_bag else "measurements" if s.num_columns else "none given, structural ones made"
     )
-    hidden, embedding = recipe.encoder.hidden_sizes[0], recipe.encoder.embedding_size
+    encoder, views = recipe.encoder, recipe.views
     return [
         f"features scaled by {recipe.data.feature_scaling}: {kind}",
-        f"feature columns masked with probability {recipe.views.feature_mask_probs[0]}: there are {s.num_columns}",
-        f"edges dropped with probability {recipe.views.edge_drop_probs[0]}: {s.mean_degree:.1f} edges a node",
-        f"layers of {hidden} and {embedding}: {s.num_nodes:,} nodes",
+        f"feature columns masked with probability {views.feature_mask_probs[0]}: there are {s.num_columns}",
+        f"edges dropped with probability {views.edge_drop_probs[0]}: {s.mean_degree:.1f} edges a node",
+        f"{encoder.own_features} columns of own features appended: linked nodes are alike by {s.likeness:.2f}",
+        f"layers of {encoder.hidden_sizes[0]} and {encoder.embedding_size}: {s.num_nodes:,} nodes",
         f"{recipe.train.steps} steps at learning rate {recipe.train.learning_rate}: raise with --set train.steps=N",
     ]
 

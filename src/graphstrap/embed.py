@@ -14,5 +14,8 @@ from graphstrap.model import Model
 def embed(model: Model, graph: Graph, *, device: torch.device) -> np.ndarray[Any, Any]:
     """(N, D) float32, in the order of the graph's nodes. Nothing is trained."""
     model.module.to(device)
-    h = model.method.embed(model.transform(graph).to(device))
+    prepared = model.transform(graph)
+    h = model.method.embed(prepared.to(device))
+    if model.own_features is not None:
+        h = model.own_features.append_to(h, prepared)
     return h.float().cpu().numpy()

@@ -16,6 +16,7 @@ from graphstrap.features import FeatureTransform
 from graphstrap.graph import Graph
 from graphstrap.io.tensors import load_tensors, save_tensors
 from graphstrap.methods import METHODS, Method
+from graphstrap.own_features import OwnFeatures
 from graphstrap.recipe import Recipe, parse_recipe
 from graphstrap.run import load_state
 
@@ -29,6 +30,7 @@ class Model:
     transform: FeatureTransform
     method: Method
     seed: int
+    own_features: OwnFeatures | None = None
 
     @classmethod
     def build(cls, graph: Graph, recipe: Recipe, *, seed: int) -> Model:
@@ -36,7 +38,10 @@ class Model:
         data = recipe.data
         transform = FeatureTransform.fit(graph, scaling=data.feature_scaling, structural_size=data.structural_size)
         method = METHODS[recipe.method.name](recipe, input_sizes=transform.output_sizes, seed=seed)
-        return cls(recipe, transform, method, seed)
+        own_features = None
+        if recipe.encoder.own_features:
+            own_features = OwnFeatures.fit(transform(graph), num_columns=recipe.encoder.own_features)
+        return cls(recipe, transform, method, seed, own_features)
 
     @property
     def module(self) -> nn.Module:
@@ -46,6 +51,8 @@ class Model:
         info, means_and_scales = self.transform.state()
         tensors = {f"method.{name}": tensor for name, tensor in self.module.state_dict().items()}
         tensors |= {f"transform.{name}": tensor for name, tensor in means_and_scales.items()}
+        if self.own_features is not None:
+            tensors["own_features.basis"] = self.own_features.basis
         description = {"format": FORMAT_VERSION, "recipe": self.recipe.to_toml(), "transform": info, "seed": self.seed}
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -69,7 +76,8 @@ class Model:
         transform = FeatureTransform.from_state(info["transform"], _part(tensors, "transform."))
         method = METHODS[recipe.method.name](recipe, input_sizes=transform.output_sizes, seed=info["seed"])
         load_state(method, _part(tensors, "method."), path)
-        return cls(recipe, transform, method, info["seed"])
+        basis = tensors.get("own_features.basis")
+        return cls(recipe, transform, method, info["seed"], None if basis is None else OwnFeatures(basis))
 
 
 def _part(tensors: dict[str, Any], prefix: str) -> dict[str, Any]:

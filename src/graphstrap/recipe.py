@@ -58,12 +58,14 @@ class EncoderRecipe:
     """`batch_norm_decay` is the paper's (0.99 keeps 99 % of the old statistics); 0.01 is how the authors' code reads
     it.
 
+    `own_features`: how many columns of the node's own features, compressed, are appended to the embedding; 0 for none.
     `batch_norm_statistics`: "running" averages of training views, or "recalibrated" on the clean graph before freezing.
     """
 
     name: str = _setting("gcn", choices=("gcn",))
     hidden_sizes: tuple[int, ...] = _setting((256,), low=1, high=65536)
     embedding_size: int = _setting(128, low=1, high=65536)
+    own_features: int = _setting(0, low=0, high=4096)
     norm: str = _setting("batch", choices=("batch", "layer", "none"))
     weight_standardization: bool = _setting(False)
     batch_norm_decay: float = _setting(0.99, low=0.0, high=1.0)

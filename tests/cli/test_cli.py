@@ -20,6 +20,7 @@ from graphstrap.cli._app import VERBS, run
 
 FAST = [
     *("--set", "encoder.hidden_sizes=[16]", "--set", "encoder.embedding_size=8", "--set", "train.steps=30"),
+    *("--set", "encoder.own_features=0"),
     *("--set", "method.predictor_hidden_size=16", "--device", "cpu", "--quiet"),
 ]
 

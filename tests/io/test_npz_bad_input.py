@@ -86,7 +86,11 @@ def _other_zip() -> bytes:
     return buffer.getvalue()
 
 
-@pytest.mark.parametrize("content", [b"", b"source,target\n0,1\n", pickle.dumps([1]), _single_array(), _other_zip()])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"source,target\n0,1\n", pickle.dumps([1]), _single_array(), _other_zip()],
+    ids=["empty", "csv", "pickle", "npy", "zip"],  # a zip holds the time: no name for a test
+)
 def test_other_files_are_refused(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "other.npz"
     path.write_bytes(content)

@@ -1,0 +1,88 @@
+"""A node's own features, compressed, to stand beside an embedding that is an average over neighbours.
+
+Where neighbours are unlike each other, averaging hides what a node itself looks like. Appending it costs a few columns:
+
+    z          = unit(X) V            V: leading right singular vectors of unit(X) on the training graph
+    embedding  = [unit(h) | unit(z)]  rows of length 1 each
+
+BlogCatalog, protocol `paper`: 78.2 without, 92.1 with 64 such columns (docs/LOG.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from graphstrap.errors import InputError
+from graphstrap.graph import Features, Graph
+from graphstrap.sparse import SparseMatrix
+
+_NUM_PAIRS = 10_000
+
+
+@dataclass(frozen=True, eq=False)
+class OwnFeatures:
+    """The projection, fitted on a training graph whose features are prepared already."""
+
+    basis: Tensor  # (F, K)
+
+    @classmethod
+    def fit(cls, graph: Graph, *, num_columns: int) -> OwnFeatures:
+        from sklearn.utils.extmath import randomized_svd
+
+        if len(graph.features) != 1 or graph.x is None:
+            raise InputError("encoder.own_features needs a graph with one node type: set it to 0")
+        rows = _unit_rows(graph.x)
+        num_columns = min(num_columns, *rows.shape)
+        _, _, basis = randomized_svd(rows, n_components=num_columns, random_state=0)
+        return cls(torch.from_numpy(np.ascontiguousarray(basis.T, dtype=np.float32)))
+
+    def append_to(self, h: Tensor, graph: Graph) -> Tensor:
+        """[unit(h) | unit(z)]: (N, D + K)."""
+        assert graph.x is not None
+        z = torch.from_numpy(np.asarray(_unit_rows(graph.x) @ self.basis.numpy(), dtype=np.float32))
+        return torch.cat([F.normalize(h.cpu(), dim=1), F.normalize(z, dim=1)], dim=1)
+
+
+def neighbor_likeness(graph: Graph, *, seed: int = 0) -> float:
+    """How much more alike linked nodes are than random ones: the difference of their mean cosines, features centred.
+
+    About 0.1 to 0.3 on citation and co-author graphs, below 0.03 where links say nothing about features.
+    """
+    if len(graph.features) != 1 or graph.x is None or graph.num_edges == 0:
+        return 1.0
+    rows = _unit_rows(graph.x)
+    random = np.random.default_rng(seed)
+    chosen = random.choice(graph.num_edges, min(_NUM_PAIRS, graph.num_edges), replace=False)
+    source, target = graph.indices.numpy()[chosen], graph.targets.numpy()[chosen]
+    mean = np.asarray(rows.mean(axis=0)).ravel()
+    linked = _centred_cosine(rows[source], rows[target], mean)
+    apart = _centred_cosine(rows[source], rows[random.permutation(target)], mean)
+    return float(linked.mean() - apart.mean())
+
+
+def _centred_cosine(one: Any, other: Any, mean: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """cos(a - mean, b - mean) of each pair of rows, without making sparse rows dense."""
+    square = mean @ mean
+    one_mean, other_mean = one @ mean, other @ mean
+    product = _row_sums(one, other) - one_mean - other_mean + square
+    lengths = (_row_sums(one, one) - 2 * one_mean + square) * (_row_sums(other, other) - 2 * other_mean + square)
+    result: np.ndarray[Any, Any] = product / np.sqrt(np.maximum(lengths, 1e-12))
+    return result
+
+
+def _row_sums(one: Any, other: Any) -> np.ndarray[Any, Any]:
+    product = one.multiply(other) if hasattr(one, "multiply") else one * other
+    return np.asarray(product.sum(axis=1)).ravel()
+
+
+def _unit_rows(block: Features) -> Any:
+    """Rows of length 1, as a SciPy matrix where the features are sparse."""
+    from sklearn.preprocessing import normalize
+
+    return normalize(block.to_scipy() if isinstance(block, SparseMatrix) else block.numpy())

@@ -1,0 +1,53 @@
+"""Own features: what they keep, and when links say nothing about features."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import make_communities
+from graphstrap.errors import InputError
+from graphstrap.graph import Graph
+from graphstrap.own_features import OwnFeatures, neighbor_likeness
+
+
+def shuffled(graph: Graph) -> Graph:
+    """The same edges, every node with another's features."""
+    assert graph.x is not None
+    order = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(0))
+    return graph.with_features(graph.x.to_dense()[order])
+
+
+def test_likeness_is_high_in_communities_and_none_when_features_are_shuffled() -> None:
+    graph = make_communities(num_nodes=400, num_classes=4, seed=0)
+    assert neighbor_likeness(graph) > 0.02
+    assert abs(neighbor_likeness(shuffled(graph))) < 0.01
+    assert neighbor_likeness(graph.with_features(None)) == 1.0
+
+
+def test_likeness_is_the_same_for_sparse_and_dense_features() -> None:
+    graph = make_communities(num_nodes=200, num_classes=4, seed=0)
+    assert graph.x is not None
+    assert neighbor_likeness(graph) == pytest.approx(
+        neighbor_likeness(graph.with_features(graph.x.to_dense())), abs=1e-6
+    )
+
+
+def test_all_columns_keep_every_angle() -> None:
+    """With as many columns as features the projection is a rotation: cosines between nodes stay."""
+    graph = make_communities(num_nodes=100, num_classes=3, seed=0)
+    assert graph.x is not None
+    dense = graph.x.to_dense() + 0.01
+    graph = graph.with_features(dense)
+    appended = OwnFeatures.fit(graph, num_columns=30).append_to(torch.ones(100, 2), graph)[:, 2:]
+    unit = torch.nn.functional.normalize(dense, dim=1)
+    torch.testing.assert_close(appended @ appended.T, unit @ unit.T, rtol=1e-3, atol=1e-4)
+
+
+def test_more_columns_than_features_are_cut_and_several_types_refused() -> None:
+    graph = make_communities(num_nodes=50, num_classes=3, seed=0)
+    assert OwnFeatures.fit(graph, num_columns=500).basis.shape == (30, 30)
+    with pytest.raises(InputError, match="one node type"):
+        OwnFeatures.fit(graph.with_features(None), num_columns=4)
+    assert np.isfinite(OwnFeatures.fit(graph, num_columns=4).basis.numpy()).all()
