@@ -70,6 +70,36 @@ def test_warm_start_begins_from_the_earlier_weights(communities: gs.Graph) -> No
         make_estimator().fit(other, start_from=first)
 
 
+def test_a_warm_start_that_was_cut_resumes_warm(communities: gs.Graph, tmp_path: Path) -> None:
+    first = make_estimator().fit(communities)
+    whole = make_estimator().fit(communities, start_from=first, run=tmp_path / "whole")
+    make_estimator().fit(communities, start_from=first, run=tmp_path / "cut")
+    for name in ("model.safetensors", "checkpoint.safetensors"):  # as if cut before the first checkpoint
+        (tmp_path / "cut" / name).unlink()
+    resumed = gs.BGRL.resume(tmp_path / "cut", communities)
+    assert np.array_equal(whole.embed(communities), resumed.embed(communities))
+
+
+def test_nothing_is_left_behind_when_fit_cannot_begin(communities: gs.Graph, tmp_path: Path) -> None:
+    first = make_estimator().fit(communities)
+    assert communities.x is not None
+    dense = communities.x.to_dense()
+    poisoned = communities.with_features(dense.masked_fill(dense > 0, float("nan")))
+    for graph in (communities.with_features(torch.rand(120, 5)), poisoned):
+        with pytest.raises(gs.InputError):
+            make_estimator().fit(graph, start_from=first, run=tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(gs.InputError, match="NaN"):
+        make_estimator().fit(poisoned)
+
+
+def test_logged_accuracy_is_the_finished_models(communities: gs.Graph) -> None:
+    settings = {"train.evaluate_every": 25, "encoder.batch_norm_statistics": "recalibrated", "encoder.own_features": 4}
+    model = make_estimator(**settings).fit(communities)
+    final = gs.evaluate(model.embed(communities), communities, num_runs=1).mean
+    assert model.metrics_[-1]["accuracy"] == final
+
+
 def test_predict_labels_the_unlabelled(communities: gs.Graph) -> None:
     assert communities.labels is not None
     hidden = communities.labels.clone()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -122,12 +124,16 @@ def test_types_are_contiguous_and_have_their_own_blocks() -> None:
         _ = graph.x
 
 
-def test_fingerprint_sees_edges_and_features_and_nothing_else() -> None:
+def test_fingerprint_sees_all_that_training_sees() -> None:
     graph = make_random_graph(num_nodes=20, num_edges=50, seed=0)
     again = make_random_graph(num_nodes=20, num_edges=50, seed=0)
     other = make_random_graph(num_nodes=20, num_edges=50, seed=1)
     assert graph.fingerprint == again.fingerprint != other.fingerprint
     assert graph.with_features(None).fingerprint != graph.fingerprint
+    weighted = [replace(graph, edge_weights=torch.full((graph.num_edges,), w)).fingerprint for w in (1.0, 2.0)]
+    renamed = replace(graph, ids=np.arange(20) + 1).fingerprint
+    assert len({graph.fingerprint, renamed, *weighted}) == 4
+    assert replace(graph, labels=torch.ones(20)).fingerprint == graph.fingerprint
 
 
 def test_a_graph_on_its_own_device_is_itself() -> None:

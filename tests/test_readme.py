@@ -56,8 +56,6 @@ def test_shell_blocks_run(workplace: Path) -> None:
     commands = [shlex.split(line, comments=True) for line in lines if line.startswith("graphstrap")]
     assert len(commands) >= 6
     for command in commands:
-        if command[1] in ("demo", "datasets"):
-            continue  # run by their own tests: the demo takes a minute
         extra = ["--set", "train.steps=20", "--quiet"] if command[1] == "fit" else []
         assert run([*command[1:], *extra]) == 0, command
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from graphstrap.errors import InputError
+from graphstrap.graph import Graph
 from graphstrap.io.tables import TableOptions
 from graphstrap.source import Source
 
@@ -106,3 +107,24 @@ def test_graphs_without_node_tables_grow_by_edges_alone(tmp_path: Path) -> None:
     apart, everything = source.load_new(write(tmp_path, "apart.csv", "a,b\n7,8\n"), None)
     assert everything is None
     assert apart.external_ids.tolist() == [7, 8]
+
+
+def test_an_extension_leaves_the_rest_of_the_graph_as_it_was(tmp_path: Path) -> None:
+    """Repeated edges, weights, and a run that ignores unknown nodes: far from the new node nothing changes."""
+    edges = write(tmp_path, "edges.csv", "a,b,weight\nx,y,1\nx,y,2\ny,x,5\ny,z,1\nz,ghost,1\n")
+    nodes = write(tmp_path, "nodes.csv", "id,f\nx,1\ny,2\nz,3\n")
+    source = Source(edges=edges, nodes=nodes, options=TableOptions(ignore_unknown_nodes=True))
+    new_edges = write(tmp_path, "new_edges.csv", "a,b,weight\nnew,z,4\n")
+    graph, wanted = source.load_new(new_edges, write(tmp_path, "new_nodes.csv", "id,f,extra\nnew,9,1\n"))
+    assert wanted is not None
+    before, after = (weights_by_pair(g) for g in (source.load(), graph))
+    assert before.items() <= after.items()
+    assert set(after) - set(before) == {("new", "z"), ("z", "new")}
+    assert after["new", "z"] == 4
+
+
+def weights_by_pair(graph: Graph) -> dict[tuple[str, str], float]:
+    names = graph.external_ids.tolist()
+    assert graph.edge_weights is not None
+    triples = zip(graph.indices.tolist(), graph.targets.tolist(), graph.edge_weights.tolist(), strict=True)
+    return {(names[s], names[t]): w for s, t, w in triples}

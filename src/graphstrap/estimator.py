@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -19,7 +20,8 @@ from graphstrap.methods import Method
 from graphstrap.model import Model
 from graphstrap.ops import resolve_device
 from graphstrap.recipe import Recipe, load_recipe
-from graphstrap.run import Run, load_state
+from graphstrap.run import START_FILE, Run
+from graphstrap.sparse import SparseMatrix
 from graphstrap.train import train
 
 
@@ -73,18 +75,24 @@ class BGRL:
         """
         recipe = self.resolve(graph)
         device = str(resolve_device(self.device))
+        self.model_ = Model.build(graph, recipe, seed=self.seed)
+        start = None
+        if start_from is not None:
+            self.model_ = self.model_.started_from(start_from._fitted())
+            start = self.model_.contents()
+        prepared = self.model_.transform(graph)  # what can fail has failed before the folder appears
         folder = None
         if run is not None:
-            description = dict(source or {})
             folder = Run.create(
-                Path(run), recipe=recipe, source=description, seed=self.seed, device=device, graph=graph
+                Path(run),
+                recipe=recipe,
+                source=source or {},
+                seed=self.seed,
+                device=device,
+                graph=graph,
+                start=start,
             )
-        self.model_ = Model.build(graph, recipe, seed=self.seed)
-        if start_from is not None:
-            _copy_weights(start_from.model_, self.model_)
-            if folder is not None:
-                folder.save_start(self.model_.module)
-        return self._train(graph, folder, progress=progress)
+        return self._train(graph, prepared, folder, progress=progress)
 
     def resolve(self, graph: Graph) -> Recipe:
         """The recipe that `fit` would run on this graph; `reasons_` then says what was chosen and why."""
@@ -97,14 +105,15 @@ class BGRL:
         """Go on with an interrupted run, exactly where its last checkpoint stands."""
         folder = Run.open(Path(run))
         if folder.info["graph"]["fingerprint"] != graph.fingerprint:
-            raise InputError(
-                f"the graph has changed since {run} was started: fit anew, with --from {run} to keep its weights"
-            )
+            raise InputError(f"the graph has changed since {run} was started: fit it anew, into another folder")
         estimator = cls(recipe=folder.recipe, seed=folder.info["seed"], device=folder.info["device"])
         estimator.reasons_ = []
-        estimator.model_ = Model.build(graph, folder.recipe, seed=estimator.seed)
-        folder.load_start(estimator.model_.module)
-        return estimator._train(graph, folder, progress=progress)
+        if folder.info.get("warm_start"):
+            estimator.model_ = Model.load(folder.folder, file_name=START_FILE)
+        else:
+            estimator.model_ = Model.build(graph, folder.recipe, seed=estimator.seed)
+        prepared = estimator.model_.transform(graph)
+        return estimator._train(graph, prepared, folder, progress=progress)
 
     def embed(self, graph: Graph) -> np.ndarray[Any, Any]:
         """(N, D) embeddings of this graph or another one with the same feature columns. Nothing is trained."""
@@ -152,38 +161,53 @@ class BGRL:
             raise InputError("this estimator is not fitted yet: call fit(graph) first")
         return self.model_
 
-    def _train(self, graph: Graph, run: Run | None, *, progress: bool) -> Self:
+    def _train(self, graph: Graph, prepared: Graph, run: Run | None, *, progress: bool) -> Self:
         model, device = self.model_, resolve_device(self.device)
         self.recipe_ = model.recipe
         model.module.to(device)
-        prepared = model.transform(graph).to(device)
+        on_device = prepared.to(device)
         labelled = graph.labels is not None and graph.labels.dim() == 1
 
         def evaluate_now(method: Method) -> dict[str, float]:
-            h = method.embed(prepared).cpu().numpy()
+            with _finished(model, on_device):
+                h = embed(model, graph, device=device)
             return {"accuracy": evaluate(h, graph, protocol="paper", num_runs=1).mean}
 
         self.metrics_ = train(
             model.method,
-            prepared,
+            on_device,
             recipe=model.recipe,
             seed=self.seed,
             run=run,
             evaluate=evaluate_now if labelled else None,
             progress=progress,
         )
-        if model.recipe.encoder.batch_norm_statistics == "recalibrated":
-            recalibrate_batch_norm(model.method.online, prepared)
+        _finish(model, on_device)
         if run is not None:
             model.save(run.folder)
         return self
 
 
+def _finish(model: Model, prepared: Graph) -> None:
+    """What turns trained weights into a frozen encoder."""
+    if model.recipe.encoder.batch_norm_statistics == "recalibrated":
+        recalibrate_batch_norm(model.method.online, prepared)
+
+
+@contextmanager
+def _finished(model: Model, prepared: Graph) -> Iterator[None]:
+    """The model as it would be if training ended now; afterwards it is as it was."""
+    before = {name: buffer.clone() for name, buffer in model.method.online.named_buffers()}
+    _finish(model, prepared)
+    yield
+    for name, buffer in model.method.online.named_buffers():
+        buffer.copy_(before[name])
+
+
 def random_init(graph: Graph, recipe: Recipe, *, seed: int, device: str = "auto") -> np.ndarray[Any, Any]:
     """Embeddings of an encoder that was never trained: the baseline that says what training adds."""
     model = Model.build(graph, recipe, seed=seed)
-    if recipe.encoder.batch_norm_statistics == "recalibrated":
-        recalibrate_batch_norm(model.method.online, model.transform(graph))
+    _finish(model, model.transform(graph))
     return embed(model, graph, device=resolve_device(device))
 
 
@@ -202,12 +226,10 @@ def check_trainable(graph: Graph) -> None:
         raise InputError("the graph is empty: give a table with at least one node")
     if graph.num_edges == 0:
         raise InputError("the graph has no edges: give at least one edge between two different nodes")
-
-
-def _copy_weights(old: Model, new: Model) -> None:
-    if old.transform.sizes != new.transform.sizes:
-        raise InputError(
-            f"the earlier run has {list(old.transform.sizes)} feature columns, this graph {list(new.transform.sizes)}: "
-            "a warm start needs the same ones"
-        )
-    load_state(new.module, dict(old.module.state_dict()), Path("the earlier run"))
+    for kind, block in zip(graph.node_types, graph.features, strict=True):
+        values = block.values if isinstance(block, SparseMatrix) else block
+        if values is not None and not bool(values.isfinite().all()):
+            raise InputError(f"a feature of a {kind} is NaN or infinite: replace it by a number")
+    weights = graph.edge_weights
+    if weights is not None and not bool((weights.isfinite() & (weights >= 0)).all()):
+        raise InputError("an edge weight is negative, NaN or infinite: weights are numbers from 0 up")

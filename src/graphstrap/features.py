@@ -7,7 +7,7 @@ way.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -67,20 +67,28 @@ class FeatureTransform:
 
     def _matched(self, graph: Graph) -> Graph:
         """The graph with its columns in the order of training, or an error that says what differs."""
+        names, block = graph.feature_names, graph.features[0]
+        if self.names and names and block is not None and len(graph.features) == 1:
+            return self._picked(graph, block, names, self.names)
         if graph.num_features != self.sizes:
             raise InputError(
                 f"the model was trained on {_describe(self.sizes)}, this graph has {_describe(graph.num_features)}: "
                 "give the same feature columns"
             )
-        names, block = graph.feature_names, graph.features[0]
-        if not self.names or not names or names == self.names or block is None:
+        return graph
+
+    def _picked(self, graph: Graph, block: Features, names: tuple[str, ...], wanted: tuple[str, ...]) -> Graph:
+        """The columns of training, by name; others are left out."""
+        if names == wanted:
             return graph
-        missing = [name for name in self.names if name not in names]
+        missing = [name for name in wanted if name not in names]
         if missing:
-            raise InputError(f"feature column {missing[0]!r} was there in training, but this graph has no such column")
-        order = torch.tensor([names.index(name) for name in self.names])
-        dense = _dense(block)[:, order]
-        return graph.with_features(dense)
+            raise InputError(
+                f"the model was trained on {len(wanted)} feature columns, this graph has {len(names)} "
+                f"and {missing[0]!r} is not among them: give the same feature columns"
+            )
+        dense = _dense(block)[:, [names.index(name) for name in wanted]]
+        return replace(graph, features=(dense,), feature_names=wanted)
 
     def _filled(self, graph: Graph) -> list[Features]:
         if all(block is not None for block in graph.features):

@@ -191,9 +191,9 @@ class Graph:
     ) -> Self:
         """Build a graph from two aligned arrays of node numbers.
 
-        `directed=False` adds the reverse of every edge that has none (of a type "reverse_<name>" where edges have
-        types). Merged duplicates add up their weights and keep the first one's other columns. `graph.cleaning` says
-        what was done.
+        `directed=False` adds the reverse of every edge that has none; where edges have types, every edge gets one, of
+        the type "reverse_<name>". Merged duplicates add up their weights and keep the first one's other columns; with
+        `duplicates="keep"` every edge gets a reverse. `graph.cleaning` says what was done.
         """
         _check_choice("self_loops", self_loops, ("drop", "keep"))
         _check_choice("duplicates", duplicates, ("merge", "keep"))
@@ -205,6 +205,7 @@ class Graph:
             times=None if edge_times is None else torch.as_tensor(edge_times),
             columns=_floats(edge_columns),
         )
+        x = as_features(x)
         num_given = len(columns.source)
         num_nodes = _count_nodes(columns, num_nodes, x, labels)
         if self_loops == "drop":
@@ -229,7 +230,7 @@ class Graph:
         return cls(
             indptr=torch.cat([counts.new_zeros(1), counts.cumsum(0)]),
             indices=columns.source.to(torch.int32 if num_nodes < 2**31 else torch.int64),
-            features=rest.pop("features", (as_features(x),)),
+            features=rest.pop("features", (x,)),
             labels=None if labels is None else torch.as_tensor(labels),
             edge_types=columns.types,
             edge_type_names=edge_type_names,
@@ -256,9 +257,11 @@ class Graph:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of edges and features: the same graph has the same fingerprint on every machine."""
-        digest = hashlib.blake2b(digest_size=16)
-        for tensor in (self.indptr.long(), self.indices.long(), *_feature_tensors(self.features)):
+        """A hash of all that training sees: the same graph has the same fingerprint on every machine."""
+        digest = hashlib.blake2b(repr(self.type_offsets).encode(), digest_size=16)
+        digest.update("\n".join(map(str, self.external_ids.tolist())).encode())
+        weights = [] if self.edge_weights is None else [self.edge_weights]
+        for tensor in (self.indptr.long(), self.indices.long(), *weights, *_feature_tensors(self.features)):
             digest.update(str(tuple(tensor.shape)).encode())
             digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()

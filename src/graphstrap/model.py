@@ -5,11 +5,11 @@ Saved as one safetensors file whose header holds a JSON object; never pickle.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from torch import nn
+from torch import Tensor, nn
 
 from graphstrap.errors import InputError
 from graphstrap.features import FeatureTransform
@@ -18,10 +18,9 @@ from graphstrap.io.tensors import load_tensors, save_tensors
 from graphstrap.methods import METHODS, Method
 from graphstrap.own_features import OwnFeatures
 from graphstrap.recipe import Recipe, parse_recipe
-from graphstrap.run import load_state
+from graphstrap.run import MODEL_FILE, load_state, with_prefix
 
 FORMAT_VERSION = 1
-FILE_NAME = "model.safetensors"
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,26 +42,45 @@ class Model:
             own_features = OwnFeatures.fit(transform(graph), num_columns=recipe.encoder.own_features)
         return cls(recipe, transform, method, seed, own_features)
 
+    def started_from(self, earlier: Model) -> Model:
+        """This model with another's weights, and its way of preparing features: the weights were learned on that."""
+        if earlier.transform.sizes != self.transform.sizes:
+            raise InputError(
+                f"the earlier run has {list(earlier.transform.sizes)} feature columns, this graph "
+                f"{list(self.transform.sizes)}: a warm start needs the same ones"
+            )
+        load_state(self.module, dict(earlier.module.state_dict()), Path("the earlier run"))
+        return replace(self, transform=earlier.transform, own_features=earlier.own_features)
+
     @property
     def module(self) -> nn.Module:
         return cast(nn.Module, self.method)
 
-    def save(self, folder: Path) -> None:
+    def contents(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Everything there is to save: named tensors and a JSON object."""
         info, means_and_scales = self.transform.state()
         tensors = {f"method.{name}": tensor for name, tensor in self.module.state_dict().items()}
         tensors |= {f"transform.{name}": tensor for name, tensor in means_and_scales.items()}
         if self.own_features is not None:
             tensors["own_features.basis"] = self.own_features.basis
-        description = {"format": FORMAT_VERSION, "recipe": self.recipe.to_toml(), "transform": info, "seed": self.seed}
+        return tensors, {
+            "format": FORMAT_VERSION,
+            "recipe": self.recipe.to_toml(),
+            "transform": info,
+            "seed": self.seed,
+        }
+
+    def save(self, folder: Path) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"{folder} cannot be made: {error.strerror or error}") from error
-        save_tensors(folder / FILE_NAME, tensors, kind="model", info=description)
+        tensors, info = self.contents()
+        save_tensors(folder / MODEL_FILE, tensors, kind="model", info=info)
 
     @classmethod
-    def load(cls, folder: Path) -> Model:
-        path = folder / FILE_NAME
+    def load(cls, folder: Path, *, file_name: str = MODEL_FILE) -> Model:
+        path = folder / file_name
         if not path.exists():
             unfinished = (folder / "run.json").exists()
             advice = (
@@ -73,12 +91,8 @@ class Model:
         if info.get("format", 0) > FORMAT_VERSION:
             raise InputError(f"{path} was made by a newer Graphstrap (format {info['format']}): upgrade to read it")
         recipe = parse_recipe(info["recipe"], origin=str(path))
-        transform = FeatureTransform.from_state(info["transform"], _part(tensors, "transform."))
+        transform = FeatureTransform.from_state(info["transform"], with_prefix(tensors, "transform."))
         method = METHODS[recipe.method.name](recipe, input_sizes=transform.output_sizes, seed=info["seed"])
-        load_state(method, _part(tensors, "method."), path)
+        load_state(method, with_prefix(tensors, "method."), path)
         basis = tensors.get("own_features.basis")
         return cls(recipe, transform, method, info["seed"], None if basis is None else OwnFeatures(basis))
-
-
-def _part(tensors: dict[str, Any], prefix: str) -> dict[str, Any]:
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

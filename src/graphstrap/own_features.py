@@ -59,7 +59,7 @@ def neighbor_likeness(graph: Graph, *, seed: int = 0) -> float:
     rows = _unit_rows(graph.x)
     random = np.random.default_rng(seed)
     chosen = random.choice(graph.num_edges, min(_NUM_PAIRS, graph.num_edges), replace=False)
-    source, target = graph.indices.numpy()[chosen], graph.targets.numpy()[chosen]
+    source, target = graph.indices.cpu().numpy()[chosen], graph.targets.cpu().numpy()[chosen]
     mean = np.asarray(rows.mean(axis=0)).ravel()
     linked = _centred_cosine(rows[source], rows[target], mean)
     apart = _centred_cosine(rows[source], rows[random.permutation(target)], mean)
@@ -85,4 +85,4 @@ def _unit_rows(block: Features) -> Any:
     """Rows of length 1, as a SciPy matrix where the features are sparse."""
     from sklearn.preprocessing import normalize
 
-    return normalize(block.to_scipy() if isinstance(block, SparseMatrix) else block.numpy())
+    return normalize(block.to_scipy() if isinstance(block, SparseMatrix) else block.cpu().numpy())

@@ -84,8 +84,7 @@ class MethodRecipe:
 
 @dataclass(frozen=True)
 class TrainRecipe:
-    """`log_every` and `evaluate_every` count steps (0: never); `checkpoint_seconds` is the most that a power cut can
-    cost."""
+    """Steps and rates. `evaluate_every` 0 means never; `checkpoint_seconds` is the most that a power cut can cost."""
 
     steps: int = _setting(10_000, low=1)
     warmup_steps: int = _setting(1_000, low=0)
@@ -119,9 +118,6 @@ class Recipe:
             section, _, name = key.partition(".")
             _check_key(key, [f"{s}.{f.name}" for s in SECTIONS for f in fields(SECTIONS[s])])
             tree[section][name] = value
-        steps = tree["train"].get("steps")
-        if isinstance(steps, int) and "warmup_steps" not in tree["train"]:
-            tree["train"]["warmup_steps"] = round(self.train.warmup_steps * steps / self.train.steps)
         return _update(self, tree)
 
     def to_toml(self) -> str:
@@ -205,6 +201,8 @@ def _update(recipe: Recipe, tree: Mapping[str, Any]) -> Recipe:
         for key, value in values.items():
             _check_key(f"{section}.{key}", [f"{section}.{name}" for name in rules])
             checked[key] = _checked(f"{section}.{key}", value, kinds[key], rules[key])
+        if "steps" in checked and "warmup_steps" not in checked:
+            checked["warmup_steps"] = round(recipe.train.warmup_steps * checked["steps"] / recipe.train.steps)
         changes[section] = replace(getattr(recipe, section), **checked)
     return replace(recipe, **changes)
 

@@ -5,6 +5,7 @@ learned.
     recipe.toml               every setting, resolved
     metrics.jsonl             one JSON object a line
     checkpoint.safetensors    parameters, optimiser state and step; replaced atomically
+    start.safetensors         the model that a warm start began from
     model.safetensors         the finished model; its presence means that the run is finished
 
 The folder appears whole or not at all, and every file in it is replaced whole or not at all.
@@ -32,6 +33,7 @@ from graphstrap.io.tensors import load_tensors, save_tensors
 from graphstrap.recipe import Recipe, parse_recipe
 
 FORMAT_VERSION = 1
+MODEL_FILE, START_FILE = "model.safetensors", "start.safetensors"
 _OPTIMIZER_FIELDS = ("step", "exp_avg", "exp_avg_sq")
 
 
@@ -43,9 +45,20 @@ class Run:
 
     @classmethod
     def create(
-        cls, folder: Path, *, recipe: Recipe, source: Mapping[str, Any], seed: int, device: str, graph: Graph
+        cls,
+        folder: Path,
+        *,
+        recipe: Recipe,
+        source: Mapping[str, Any],
+        seed: int,
+        device: str,
+        graph: Graph,
+        start: tuple[dict[str, Tensor], dict[str, Any]] | None = None,
     ) -> Run:
-        """Make the folder, under a temporary name until it is complete. An existing one is refused."""
+        """Make the folder, under a temporary name until it is complete. An existing one is refused.
+
+        `start` is the model that a warm start begins from: a cut before the first checkpoint must not lose it.
+        """
         if folder.exists():
             raise InputError(
                 f"run folder {folder} exists: choose another --run, or go on with `graphstrap resume {folder}`"
@@ -56,6 +69,7 @@ class Run:
             "seed": seed,
             "device": device,
             "graph": describe_graph(graph),
+            "warm_start": start is not None,
             "environment": describe_environment(),
             "git": describe_git(),
         }
@@ -65,6 +79,8 @@ class Run:
             try:
                 (temporary / "recipe.toml").write_text(recipe.to_toml(), encoding="utf-8")
                 (temporary / "run.json").write_text(json.dumps(info, indent=2) + "\n", encoding="utf-8")
+                if start is not None:
+                    save_tensors(temporary / START_FILE, start[0], kind="model", info=start[1])
                 temporary.chmod(0o755)
                 os.rename(temporary, folder)
             except BaseException:
@@ -87,6 +103,9 @@ class Run:
             raise InputError(f"{folder}/run.json is not one that Graphstrap wrote")
         if info["format"] > FORMAT_VERSION:
             raise InputError(f"{folder} was made by a newer Graphstrap (format {info['format']}): upgrade to read it")
+        missing = [key for key in ("source", "seed", "device", "graph") if key not in info]
+        if missing or not isinstance(info["graph"], dict) or "fingerprint" not in info["graph"]:
+            raise InputError(f"{folder}/run.json is damaged: it lacks {missing[0] if missing else 'the fingerprint'!r}")
         return cls(folder, info=info, recipe=parse_recipe(text, origin=str(folder / "recipe.toml")))
 
     @property
@@ -95,7 +114,7 @@ class Run:
 
     @property
     def is_finished(self) -> bool:
-        return (self.folder / "model.safetensors").exists()
+        return (self.folder / MODEL_FILE).exists()
 
     # ---- checkpoints -------------------------------------------------------------------------------------------------
 
@@ -108,28 +127,21 @@ class Run:
 
     def restore(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> int:
         """Load the last checkpoint, if there is one, and forget metrics logged after it. Returns its step."""
+        for left_over in self.folder.glob(".*.tmp*"):  # of a write that a power cut ended
+            left_over.unlink(missing_ok=True)
         if not self.checkpoint_path.exists():
             self._cut_log(0)
             return 0
         tensors, info = load_tensors(self.checkpoint_path, kind="checkpoint")
-        load_state(module, _with_prefix(tensors, "module."), self.checkpoint_path)
+        load_state(module, with_prefix(tensors, "module."), self.checkpoint_path)
         for index, parameter in enumerate(_parameters(optimizer)):
-            saved = _with_prefix(tensors, f"optimizer.{index}.")
+            saved = with_prefix(tensors, f"optimizer.{index}.")
             state = {
                 n: t.to("cpu" if n == "step" and not parameter.is_cuda else parameter.device) for n, t in saved.items()
             }
             optimizer.state[parameter] = state
         self._cut_log(info["step"])
         return int(info["step"])
-
-    def save_start(self, module: nn.Module) -> None:
-        """Keep the weights that a warm start began from: a cut before the first checkpoint must not lose them."""
-        save_tensors(self.folder / "start.safetensors", dict(module.state_dict()), kind="start", info={})
-
-    def load_start(self, module: nn.Module) -> None:
-        path = self.folder / "start.safetensors"
-        if path.exists():
-            load_state(module, load_tensors(path, kind="start")[0], path)
 
     # ---- metrics -----------------------------------------------------------------------------------------------------
 
@@ -182,5 +194,6 @@ def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
-def _with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin so, by the rest of their names."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

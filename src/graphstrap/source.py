@@ -33,6 +33,8 @@ class Source:
             )
         if self.dataset is not None and self.nodes is not None:
             raise InputError("--nodes goes with --edges, not with a dataset")
+        if self.dataset is not None and self.options != TableOptions():
+            raise InputError("column options and --directed go with --edges, not with a dataset")
 
     def load(self) -> Graph:
         if self.edges is not None:
@@ -41,9 +43,10 @@ class Source:
         return load(self.dataset)
 
     def load_new(self, edges: str, nodes: str | None) -> tuple[Graph, Array | None]:
-        """A graph of new tables, and the numbers of the nodes to embed (None: all).
+        """A graph of new tables, and the numbers of the nodes to embed (None: all). Labels are not read.
 
-        Where the new edges name nodes of this source's graph, the new nodes are put into it. Labels are not read.
+        Where the new edges name nodes that only this source's graph has, the new nodes are put into that graph. A node
+        table that has every node its edges name is a graph of its own.
         """
         named = [name for name in (self.options.label, self.options.split, "label", "split") if name is not None]
         ignored = (*self.options.ignore_columns, *named)
@@ -54,10 +57,8 @@ class Source:
                 return read_extension(edges, None, original=original, options=options)
             return read_tables(edges, options=options), None
         try:
-            return read_tables(edges, nodes, options=options), None
+            return read_tables(edges, nodes, options=replace(options, ignore_unknown_nodes=False)), None
         except UnknownNodesError:
-            if self.edges is None:
-                raise
             return read_extension(edges, nodes, original=self.load(), options=options)
 
     def to_dict(self) -> dict[str, Any]:
@@ -69,6 +70,8 @@ class Source:
 
     @classmethod
     def from_dict(cls, saved: dict[str, Any]) -> Source:
+        if not isinstance(saved, dict) or not (saved.get("dataset") or saved.get("edges")):
+            raise InputError("the run folder does not say where its graph came from: give --edges and --nodes")
         try:
             options: dict[str, Any] = {
                 name: tuple(value) if isinstance(value, list) else value

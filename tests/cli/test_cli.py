@@ -145,6 +145,14 @@ def test_warm_start_takes_the_earlier_runs_recipe(fitted: Path, tmp_path: Path) 
     assert "embedding_size = 8" in (new / "recipe.toml").read_text()
 
 
+def test_demo_compares_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = output(capsys, "demo", "--steps", "10", "--picture", tmp_path / "map.png", "--json")
+    assert set(result) == {"dataset", "raw", "random_init", "bgrl", "seconds"}
+    assert result["dataset"] == "stdlib"
+    assert 50 < result["raw"] < 75
+    assert (tmp_path / "map.png").stat().st_size > 10_000
+
+
 def test_information_and_datasets(capsys: pytest.CaptureFixture[str]) -> None:
     assert output(capsys, "info", "--json")["backends"]["cpu"]["name"] == "csr"
     names = {entry["name"] for entry in output(capsys, "datasets", "--json")}
@@ -205,7 +213,7 @@ def test_killed_at_any_moment_and_resumed_gives_the_same_bits(tmp_path: Path) ->
     """kill -9 five times at random moments; the final weights equal the uninterrupted run's, bit for bit."""
     edges, nodes = write_tables(tmp_path)
     fit = ["fit", "--edges", str(edges), "--nodes", str(nodes), *FAST]
-    fit += ["--set", "train.steps=1000", "--set", "train.checkpoint_seconds=0.05", "--set", "train.log_every=10"]
+    fit += ["--set", "train.steps=1500", "--set", "train.checkpoint_seconds=0.05", "--set", "train.log_every=10"]
     command = [sys.executable, "-m", "graphstrap"]
     subprocess.run(
         [*command, *fit, "--run", str(tmp_path / "whole")], check=True, capture_output=True, env=one_thread()
@@ -214,11 +222,13 @@ def test_killed_at_any_moment_and_resumed_gives_the_same_bits(tmp_path: Path) ->
     next_command = [*command, *fit, "--run", str(tmp_path / "cut")]
     for _ in range(5):
         process = subprocess.Popen(next_command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=one_thread())
-        wait_until((tmp_path / "cut" / "run.json").exists)
-        time.sleep(random.uniform(0.0, 1.2))
+        before = written(tmp_path / "cut")
+        wait_until(lambda before=before: written(tmp_path / "cut") != before)  # it trains, from where it was cut
+        time.sleep(random.uniform(0.0, 0.5))
         process.send_signal(signal.SIGKILL)
         process.communicate()
         next_command = [*command, "resume", str(tmp_path / "cut"), "--quiet"]
+        assert not (tmp_path / "cut" / "model.safetensors").exists()
     subprocess.run(next_command, check=True, capture_output=True, env=one_thread())
     model = "model.safetensors"
     assert (tmp_path / "cut" / model).read_bytes() == (tmp_path / "whole" / model).read_bytes()
@@ -235,6 +245,12 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert f"graphstrap resume {tmp_path / 'run'}" in text
     assert (tmp_path / "run" / "checkpoint.safetensors").exists()
+
+
+def written(run_folder: Path) -> int:
+    """When the last checkpoint was written."""
+    path = run_folder / "checkpoint.safetensors"
+    return path.stat().st_mtime_ns if path.exists() else 0
 
 
 def one_thread() -> dict[str, str]:

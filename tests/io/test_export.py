@@ -156,3 +156,8 @@ write_embeddings({str(tmp_path / "v.parquet")!r}, np.array(["a", "b"]), np.eye(2
 """
     subprocess.run([sys.executable, "-c", code], check=True)
     assert read_embeddings(tmp_path / "v.parquet")[0] == ["a", "b"]
+
+
+def test_names_that_differ_in_capitals_keep_their_own_columns(tmp_path: Path) -> None:
+    write_table(tmp_path / "out.csv", {"p_a": np.array([1.0]), "p_A": np.array([2.0])})
+    assert (tmp_path / "out.csv").read_text() == "p_a,p_A_2\n1.0,2.0\n"

@@ -60,7 +60,7 @@ def test_loss_equals_an_independent_numpy_version(projector_size: int) -> None:
     assert float(loss.detach()) == pytest.approx(2 - cosine(q[0], z[1]) - cosine(q[1], z[0]), abs=1e-5)
 
 
-def test_loss_is_zero_when_predictions_equal_targets_and_four_when_opposite() -> None:
+def test_loss_is_zero_when_predictions_equal_targets_and_two_when_opposite() -> None:
     t = torch.randn(20, 5)
     assert float(bootstrap_loss(3 * t, t)) == pytest.approx(0, abs=1e-6)
     assert float(bootstrap_loss(-t, t)) == pytest.approx(2, abs=1e-6)

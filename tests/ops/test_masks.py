@@ -25,6 +25,7 @@ def test_edges_drop_at_their_rate_and_the_graph_is_untouched() -> None:
     bound = 5 * (0.3 * 0.7 / graph.num_edges) ** 0.5
     assert abs(float(kept.float().mean()) - 0.7) < bound
     assert torch.equal(graph.indices, before[1])
+    assert symmetric_graph().fingerprint == before[0]
     assert kept_edges(graph, CLEAN) is None
 
 
@@ -68,7 +69,6 @@ def test_columns_and_elements_are_masked_at_their_rate() -> None:
     elements = kept_elements(view, rows=rows, columns=cols, num_columns=100, block=0)
     assert elements is not None
     assert abs(float(elements.float().mean()) - 0.8) < 0.02
-    assert len(torch.unique(elements.float().mean(0))) > 0
     assert float(elements.float().mean(0).min()) > 0.5  # no column is masked as a whole
 
 

@@ -52,7 +52,7 @@ def run(arguments: list[str] | None = None) -> int:
         print(f"graphstrap: {error}", file=sys.stderr)
         return 2
     except InterruptedTrainingError as stop:
-        print(f"graphstrap: {stop}; nothing is lost: go on with `graphstrap resume`", file=sys.stderr)
+        print(f"graphstrap: {stop}", file=sys.stderr)
         return 130
     except KeyboardInterrupt:
         return 130

@@ -23,6 +23,7 @@ _SHOWN = ("statistics.mean", "json.dumps", "posixpath.join")
 def demo(
     picture: Annotated[Path, typer.Option(help="Where to draw the embedding space.")] = Path("graphstrap-demo.png"),
     seed: Annotated[int, typer.Option(help="Fixes weights and views.", min=0)] = 0,
+    steps: Annotated[int | None, typer.Option(help="Training steps [default: the recipe's].", min=1)] = None,
     as_json: o.AsJson = False,
     quiet: o.Quiet = False,
 ) -> None:
@@ -32,10 +33,11 @@ def demo(
     o.note("reading the call graph of Python's standard library", quiet=quiet)
     graph = load("stdlib")
     o.note(
-        f"{graph.num_nodes:,} functions, {graph.cleaning.num_edges_given:,} calls, {graph.num_classes} modules",
+        f"{graph.num_nodes:,} functions, {graph.num_edges // 2:,} calls, {graph.num_classes} modules",
         quiet=quiet,
     )
-    model = BGRL(seed=seed, device="cpu").fit(graph, progress=not quiet)
+    settings = {} if steps is None else {"train.steps": steps}
+    model = BGRL(seed=seed, device="cpu", settings=settings).fit(graph, progress=not quiet)
     h = model.embed(graph)
     assert graph.x is not None
     rows = {

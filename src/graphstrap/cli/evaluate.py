@@ -37,7 +37,10 @@ def evaluate(
     if baselines:
         untrained = random_init(graph, model.recipe_, seed=model.seed, device=device)
         rows["random init"] = evaluate_embeddings(untrained, graph, protocol=protocol, num_runs=runs)
-    rows[model.recipe_.method.name] = result
+    appended = model.recipe_.encoder.own_features
+    rows[model.recipe_.method.name + (" + own" if appended else "")] = result
     for name, row in rows.items():
         print(f"{name:14s} {row.mean:6.2f} ± {row.std:.2f}")
     print(f"{result.metric}; {result.protocol}: {result.detail}")
+    if appended:
+        print(f"+ own: {appended} columns of the node's own features stand beside the embedding")

@@ -119,17 +119,28 @@ def _write_safetensors(path: Path, ids: Array, vectors: Array) -> None:
 
 def _copy(path: Path, columns: dict[str, Array], *, selection: str, options: str) -> None:
     """Let DuckDB write NumPy columns. It reads them where they are, strings as Python objects."""
-    registered = {
-        name: column.astype(object) if column.dtype.kind == "U" else column for name, column in columns.items()
-    }
+    arrays, names = list(columns.values()), _distinct(list(columns))
+    registered = {f"c{i}": a.astype(object) if a.dtype.kind == "U" else a for i, a in enumerate(arrays)}
     casts = ", ".join(
-        f"CAST({quote_name(name)} AS VARCHAR) AS {quote_name(name)}" if column.dtype.kind in "UO" else quote_name(name)
-        for name, column in columns.items()
+        f"{f'CAST(c{i} AS VARCHAR)' if array.dtype.kind in 'UO' else f'c{i}'} AS {quote_name(name)}"
+        for i, (array, name) in enumerate(zip(arrays, names, strict=True))
     )
     with connect() as connection, atomic_write(path) as temporary, one_line_errors(str(path), "write"):
         connection.register("columns", registered)
         query = f"SELECT {selection} FROM (SELECT {casts} FROM columns)"
         connection.execute(f"COPY ({query}) TO {quote_text(str(temporary))} ({options}, USE_TMP_FILE false)")
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """Names that differ in more than capitals, which DuckDB does not tell apart: a, A becomes a, A_2."""
+    taken: set[str] = set()
+    for index, name in enumerate(names):
+        number = 1
+        while (names[index] if number == 1 else f"{name}_{number}").lower() in taken:
+            number += 1
+        names[index] = name if number == 1 else f"{name}_{number}"
+        taken.add(names[index].lower())
+    return names
 
 
 def _plain_ids(ids: Array) -> Array:

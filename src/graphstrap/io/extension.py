@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,45 +43,54 @@ def read_extension(edges: str, nodes: str | None, *, original: Graph, options: T
         given = None
         if node_table is not None and node_columns is not None:
             part = read_nodes(node_table, node_columns, num_nodes=num_given).arguments
+            if len(part["node_types"]) > 1:
+                raise InputError(f"{nodes} has several node types, but the run's graph has one")
             given = part["features"][0], part["feature_names"]
     number_of_id = {str(id_): number for number, id_ in enumerate(ids)}
     numbers = np.array([number_of_id[str(id_)] for id_ in original.external_ids])  # (N,) where each old node is now
     is_old = np.zeros(len(ids), dtype=bool)
     is_old[numbers] = True
     wanted = np.arange(num_given) if nodes is not None else np.flatnonzero(~is_old)
-    graph = Graph.from_edges(
-        np.concatenate([source, numbers[original.indices.numpy()]]),
-        np.concatenate([target, numbers[original.targets.numpy()]]),
-        num_nodes=len(ids),
-        directed=options.directed,
-        ids=ids,
-        edge_weights=_join_weights(weights, len(source), original),
-        x=_join_features(given, original, numbers=numbers, num_given=num_given, num_nodes=len(ids)),
-        feature_names=original.feature_names,
+    new = Graph.from_edges(source, target, num_nodes=len(ids), directed=options.directed, edge_weights=weights)
+    graph = _joined(new, original, numbers=numbers)
+    x = _join_features(given, original, numbers=numbers, num_given=num_given, num_nodes=len(ids))
+    return replace(graph, ids=ids, features=(x,), feature_names=original.feature_names), wanted
+
+
+def _joined(new: Graph, original: Graph, *, numbers: Array) -> Graph:
+    """The original's edges as they are, and those of `new` that it does not have."""
+    old_source, old_target = (
+        torch.from_numpy(numbers)[original.indices.long()],
+        torch.from_numpy(numbers)[original.targets],
     )
-    return graph, wanted
+    size = new.num_nodes
+    is_new = ~torch.isin(new.targets * size + new.indices, old_target * size + old_source)
+    weights = None
+    if new.edge_weights is not None or original.edge_weights is not None:
+        old_weights = torch.ones(original.num_edges) if original.edge_weights is None else original.edge_weights
+        new_weights = torch.ones(new.num_edges) if new.edge_weights is None else new.edge_weights
+        weights = torch.cat([old_weights, new_weights[is_new]])
+    return Graph.from_edges(
+        torch.cat([old_source, new.indices.long()[is_new]]),
+        torch.cat([old_target, new.targets[is_new]]),
+        num_nodes=size,
+        directed=True,
+        self_loops="keep",
+        duplicates="keep",
+        edge_weights=weights,
+    )
 
 
 def _append_ids(connection: DuckDBPyConnection, old_ids: Array) -> None:
     """Add the ids of the original graph that the new tables do not have, in their order."""
-    connection.register("old_ids", {"id": old_ids.astype(object) if old_ids.dtype.kind == "U" else old_ids})
     (type_,) = connection.execute("SELECT typeof(id) FROM node_ids LIMIT 1").fetchall()[0]
+    if type_ != "VARCHAR" and old_ids.dtype.kind == "U":
+        raise InputError(f"the new tables' ids are {type_}, but those of the run's graph are text: cast them to text")
+    connection.register("old_ids", {"id": old_ids.astype(object) if old_ids.dtype.kind == "U" else old_ids})
     connection.execute(
         f"INSERT INTO node_ids SELECT CAST(old_ids.id AS {type_}) FROM old_ids "
         f"WHERE CAST(old_ids.id AS {type_}) NOT IN (SELECT id FROM node_ids)"
     )
-
-
-def _join_weights(weights: Array | None, num_edges: int, original: Graph) -> Array | None:
-    if weights is None and original.edge_weights is None:
-        return None
-    new = np.ones(num_edges, dtype=np.float32) if weights is None else weights
-    old = (
-        np.ones(original.num_edges, dtype=np.float32)
-        if original.edge_weights is None
-        else original.edge_weights.numpy()
-    )
-    return np.concatenate([new, old])
 
 
 def _join_features(

@@ -80,6 +80,8 @@ def resolve_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as error:
         raise InputError(f"--device must be auto, cpu or cuda, got {name!r}") from error
+    if device.type not in ("cpu", "cuda"):
+        raise InputError(f"--device must be auto, cpu or cuda, got {name!r}")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise InputError("--device cuda was asked for, but PyTorch sees no CUDA device here: use --device cpu")
     return device

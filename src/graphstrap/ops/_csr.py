@@ -24,7 +24,7 @@ from graphstrap.ops._torch import global_rows
 from graphstrap.sparse import SparseMatrix
 from graphstrap.view import View
 
-# Above these densities the dense product wins. CPU: measured by benchmarks/ops.py; CUDA: to be set with the kernels.
+# Above these densities the dense product wins: on CPU as measured (docs/LOG.md), on CUDA an estimate.
 DENSE_FROM = {"cpu": 0.25, "cuda": 0.05}
 
 
@@ -52,11 +52,12 @@ def project(graph: Graph, view: View, weight: Tensor, block: int) -> Tensor:
             assert kept is not None
             features = features * kept
         return features.to(weight.dtype) @ weight
-    rows, every_column = global_rows(graph, block)[features.rows], features.indices.long()
-    kept = kept_elements(view, rows=rows, columns=every_column, num_columns=num_columns, block=block)
     forward = Bag.of(features)
     backward = Bag.of(features.transpose)
-    if kept is not None:
+    if view.spec.masks_features and view.spec.mask_elements:
+        rows, every_column = global_rows(graph, block)[features.rows], features.indices.long()
+        kept = kept_elements(view, rows=rows, columns=every_column, num_columns=num_columns, block=block)
+        assert kept is not None
         forward = forward.with_values(features.values * kept)
         backward = backward.with_values((features.values * kept)[features.transpose_order])
     product: Tensor = _SparseProduct.apply(weight, forward, backward)  # type: ignore[no-untyped-call]
@@ -152,6 +153,7 @@ class _RowCosine(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         q, t, q_length, t_length, cosine = ctx.saved_tensors
         for_t = gradient / (q_length * t_length)
+        for_t = torch.where(q_length > 1e-8, for_t, 0.0)  # a row of zeros: see the reference
         for_q = -gradient * cosine / q_length.square()
         return torch.addcmul(t * for_t[:, None], q, for_q[:, None]), None
 

@@ -54,8 +54,9 @@ def prelu(x: Tensor, slope: Tensor) -> Tensor:
 
 
 def row_cosine(q: Tensor, t: Tensor) -> Tensor:
-    """cos(q_i, t_i) of every row."""
-    return torch.nn.functional.cosine_similarity(q, t.detach(), dim=-1)
+    """cos(q_i, t_i) of every row; 0, with no gradient, where q_i is 0: there the true gradient has no bound."""
+    cosine = torch.nn.functional.cosine_similarity(q, t.detach(), dim=-1)
+    return torch.where(q.detach().norm(dim=-1) > 1e-8, cosine, 0.0)
 
 
 def global_rows(graph: Graph, block: int) -> Tensor:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+from functools import cache
 from typing import Any, cast
 
 import torch
@@ -90,7 +91,7 @@ class CapturedStep(EagerStep):
     def _capture(self) -> None:
         before = self._snapshot()
         self._fill(1)
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side = _side_stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(_WARMUP_STEPS):
@@ -119,6 +120,12 @@ class CapturedStep(EagerStep):
         for index, moments in enumerate(self.optimizer.state.values()):
             state |= {f"optimizer.{index}.{name}": tensor for name, tensor in moments.items()}
         return state
+
+
+@cache
+def _side_stream() -> torch.cuda.Stream:
+    """One for all captures: every new stream keeps a workspace of its own."""
+    return torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
 
 def make_step(method: Method, graph: Graph, *, recipe: Recipe, seed: int) -> EagerStep:
