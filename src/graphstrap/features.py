@@ -21,6 +21,8 @@ from graphstrap.ops import propagate
 from graphstrap.sparse import SparseMatrix
 from graphstrap.view import CLEAN
 
+_NUM_HOPS = 16
+
 
 @dataclass(frozen=True, eq=False)
 class FeatureTransform:
@@ -129,18 +131,16 @@ class FeatureTransform:
 def structural_features(graph: Graph, *, num_columns: int, seed: int = 0) -> Tensor:
     """(N, num_columns + 2): where a node sits in the graph, then log in-degree and log out-degree.
 
-    A random vector for each node, spread over two and three hops and scaled to unit length: nodes that reach the same
-    part of the graph get similar vectors. The vector is a hash of the node's external id, so it is the same in every
-    graph that has the node.
+    A random vector for each node, averaged over neighbours sixteen times, centred and scaled to unit length: nodes that
+    reach the same part of the graph get similar vectors. As good as eigenvectors of the adjacency (docs/LOG.md), linear in
+    the graph, and the same in every graph that has the node: the vector is a hash of its external id.
     """
     spread = _random_vectors(graph, num_columns, seed)
-    total = torch.zeros_like(spread)
-    for hop in range(3):
-        spread = propagate(graph, CLEAN, spread, norm="symmetric")
-        if hop >= 1:
-            total += torch.nn.functional.normalize(spread, dim=1)
+    for _ in range(_NUM_HOPS):
+        spread = propagate(graph, CLEAN, spread, norm="mean")
+    place = torch.nn.functional.normalize(spread - spread.mean(0), dim=1)
     degrees = torch.stack([graph.in_degrees, graph.transpose.indptr.diff()], dim=1).float().log1p()
-    return torch.cat([total, degrees / 4.0], dim=1)
+    return torch.cat([place, degrees / 16.0], dim=1)
 
 
 def _random_vectors(graph: Graph, num_columns: int, seed: int) -> Tensor:
