@@ -132,7 +132,7 @@ def structural_features(graph: Graph, *, num_columns: int, seed: int = 0) -> Ten
     """(N, num_columns + 2): where a node sits in the graph, then log in-degree and log out-degree.
 
     A random vector for each node, averaged over neighbours sixteen times, centred and scaled to unit length: nodes that
-    reach the same part of the graph get similar vectors. As good as eigenvectors of the adjacency (docs/LOG.md), linear in
+    reach the same part of the graph get similar vectors. As good as eigenvectors (docs/LOG.md), linear in
     the graph, and the same in every graph that has the node: the vector is a hash of its external id.
     """
     spread = _random_vectors(graph, num_columns, seed)
