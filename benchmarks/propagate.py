@@ -3,18 +3,17 @@
     python benchmarks/propagate.py                # 13,752 nodes, 491,722 directed edges, 256 columns, as Amazon
     Computers
 
-Both do what a training step does: drop half of the edges, normalise, propagate, and send a gradient back. The two are
-timed in turn; the table gives medians. Writes results/propagate.json.
+Both do what a training step does with a view: drop half of the edges, normalise, propagate through one or two layers, send
+a gradient back. The two are timed in turn; the table gives medians. Writes results/propagate.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import resource
 import statistics
 import time
-from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,27 +38,70 @@ def power_law_graph(num_nodes: int, num_edges: int) -> Graph:
     return Graph.from_edges(shuffle[pairs // num_nodes], shuffle[pairs % num_nodes], num_nodes=num_nodes)
 
 
-def ours(graph: Graph, h: torch.Tensor, upstream: torch.Tensor, step: int) -> torch.Tensor:
+def ours(graph: Graph, h: torch.Tensor, upstream: torch.Tensor, *, step: int, layers: int) -> torch.Tensor:
     view = View(ViewSpec(edge_drop_prob=0.5), step)
-    return torch.autograd.grad(propagate(graph, view, h), h, upstream)[0]
+    out = h
+    for _ in range(layers):
+        out = propagate(graph, view, out)
+    return torch.autograd.grad(out, h, upstream)[0]
 
 
-def pyg(graph: Graph, h: torch.Tensor, upstream: torch.Tensor, step: int) -> torch.Tensor:
+def pyg(graph: Graph, h: torch.Tensor, upstream: torch.Tensor, *, step: int, layers: int) -> torch.Tensor:
     from torch_geometric.nn import GCNConv
     from torch_geometric.utils import dropout_edge
 
     layer = GCNConv(1, 1, bias=False)
     layer.lin = torch.nn.Identity()
-    edge_index = torch.stack([graph.indices.long(), graph.targets])
     torch.manual_seed(step)
-    kept, _ = dropout_edge(edge_index, p=0.5)
-    return torch.autograd.grad(layer(h, kept), h, upstream)[0]
+    kept, _ = dropout_edge(edge_index_of(graph), p=0.5)
+    out = h
+    for _ in range(layers):
+        out = layer(out, kept)
+    return torch.autograd.grad(out, h, upstream)[0]
 
 
-def seconds(work: Callable[[], Any]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
+@cache
+def edge_index_of(graph: Graph) -> torch.Tensor:
+    return torch.stack([graph.indices.long(), graph.targets])
+
+
+def measure(graph: Graph, *, columns: int, layers: int, repeats: int) -> dict[str, Any]:
+    h = torch.randn(graph.num_nodes, columns, requires_grad=True)
+    upstream = torch.randn(graph.num_nodes, columns)
+    times: dict[str, list[float]] = {"ours": [], "pyg": []}
+    for step in range(repeats + 1):  # the first of each warms up
+        for name, work in (("ours", ours), ("pyg", pyg)):
+            started = time.perf_counter()
+            work(graph, h, upstream, step=step, layers=layers)
+            times[name].append(time.perf_counter() - started)
+    medians = {name: statistics.median(values[1:]) * 1e3 for name, values in times.items()}
+    floor = layers * bandwidth_floor_ms(graph, columns)
+    print(
+        f"{layers} layer(s): ours {medians['ours']:.1f} ms, PyG {medians['pyg']:.1f} ms, "
+        f"{medians['pyg'] / medians['ours']:.1f} times faster; floor {floor:.1f} ms"
+    )
+    return {
+        "layers": layers,
+        "ours_ms": medians["ours"],
+        "pyg_ms": medians["pyg"],
+        "speedup": medians["pyg"] / medians["ours"],
+        "floor_ms": floor,
+        "ours_over_floor": medians["ours"] / floor,
+        "times_ms": {name: [round(value * 1e3, 2) for value in values] for name, values in times.items()},
+    }
+
+
+def bandwidth_floor_ms(graph: Graph, columns: int) -> float:
+    """Half of the edges gathered once forward and once backward, at the rate at which this machine copies memory."""
+    block = torch.empty(64 << 20, dtype=torch.uint8)
+    target = torch.empty_like(block)
+    seconds = []
+    for _ in range(5):
+        started = time.perf_counter()
+        target.copy_(block)
+        seconds.append(time.perf_counter() - started)
+    moved = 2 * (graph.num_edges / 2 + 2 * graph.num_nodes) * columns * 4
+    return moved / (2 * len(block) / min(seconds)) * 1e3
 
 
 def main() -> None:
@@ -70,48 +112,10 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15)
     arguments = parser.parse_args()
     graph = power_law_graph(arguments.nodes, arguments.edges)
-    h = torch.randn(arguments.nodes, arguments.columns, requires_grad=True)
-    upstream = torch.randn(arguments.nodes, arguments.columns)
-    times: dict[str, list[float]] = {"ours": [], "pyg": []}
-    peak_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    ours(graph, h, upstream, 0)
-    peak_ours = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    pyg(graph, h, upstream, 0)
-    peak_pyg = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    for step in range(1, arguments.repeats + 1):
-        times["ours"].append(seconds(lambda step=step: ours(graph, h, upstream, step)))  # type: ignore[misc]
-        times["pyg"].append(seconds(lambda step=step: pyg(graph, h, upstream, step)))  # type: ignore[misc]
-    medians = {name: statistics.median(values) * 1e3 for name, values in times.items()}
-    floor = bandwidth_floor_ms(graph, arguments.columns)
-    result = {
-        "nodes": graph.num_nodes,
-        "edges": graph.num_edges,
-        "columns": arguments.columns,
-        "ours_ms": medians["ours"],
-        "pyg_ms": medians["pyg"],
-        "speedup": medians["pyg"] / medians["ours"],
-        "floor_ms": floor,
-        "ours_over_floor": medians["ours"] / floor,
-        "ours_peak_growth_kib": peak_ours - peak_before,
-        "pyg_peak_growth_kib": peak_pyg - peak_ours,
-        "times_ms": {name: [round(value * 1e3, 2) for value in values] for name, values in times.items()},
-        "environment": describe_environment(),
-        "git": describe_git(),
-    }
+    rows = [measure(graph, columns=arguments.columns, layers=n, repeats=arguments.repeats) for n in (1, 2)]
+    sizes = {"nodes": graph.num_nodes, "edges": graph.num_edges, "columns": arguments.columns}
+    result = {**sizes, "rows": rows, "environment": describe_environment(), "git": describe_git()}
     RESULTS.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"ours {medians['ours']:.1f} ms, PyG {medians['pyg']:.1f} ms: {result['speedup']:.1f} times faster")
-    print(
-        f"floor {floor:.1f} ms (gathered bytes over measured copy bandwidth): {result['ours_over_floor']:.1f} times it"
-    )
-
-
-def bandwidth_floor_ms(graph: Graph, columns: int) -> float:
-    """Half of the edges gathered once forward and once backward, at the rate at which this machine copies memory."""
-    block = torch.empty(64 << 20, dtype=torch.uint8)
-    target = torch.empty_like(block)
-    rate = 2 * len(block) / min(seconds(lambda: target.copy_(block)) for _ in range(5))
-    moved = 2 * (graph.num_edges / 2 + 2 * graph.num_nodes) * columns * 4
-    return moved / rate * 1e3
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How the recipes for Cora, CiteSeer, PubMed and DBLP were chosen: by validation accuracy, test labels unseen.
+"""How the recipes for Cora and CiteSeer were chosen: by validation accuracy, test labels unseen.
 
     python benchmarks/tune_small_sets.py --graphs cora citeseer      # GRAPHSTRAP_DATA names the folder of graphs
 
@@ -28,8 +28,6 @@ RESULTS = Path(__file__).parent / "results" / "tune_small_sets.json"
 CANDIDATES: dict[str, list[tuple[list[int], int, float, float]]] = {
     "cora": [([512], 256, 0.5, 0.6), ([512], 256, 0.4, 0.4), ([], 512, 0.5, 0.5), ([512], 256, 0.6, 0.7)],
     "citeseer": [([], 512, 0.6, 0.5), ([], 512, 0.75, 0.5), ([], 1024, 0.7, 0.6), ([512], 256, 0.7, 0.6)],
-    "pubmed": [([256], 128, 0.5, 0.5), ([256], 256, 0.3, 0.6)],
-    "dblp": [([256], 128, 0.5, 0.5), ([256], 256, 0.5, 0.6)],
 }
 
 

@@ -14,7 +14,7 @@ from graphstrap.graph import Graph
 from graphstrap.io.tensors import load_tensors, save_tensors
 from graphstrap.methods import build_bgrl
 from graphstrap.recipe import Recipe
-from graphstrap.run import Run
+from graphstrap.run import FORMAT_VERSION, Run
 
 RECIPE = Recipe().with_settings({"encoder.hidden_sizes": [8], "encoder.embedding_size": 4})
 
@@ -129,3 +129,17 @@ def test_a_full_disk_gives_one_sentence(communities: Graph, tmp_path: Path) -> N
     (run.folder / "metrics.jsonl").symlink_to("/dev/full")
     with pytest.raises(InputError, match=r"metrics.jsonl cannot be written: No space"):
         run.log({"step": 1})
+
+
+def test_run_folders_of_every_past_format_still_open(communities: Graph) -> None:
+    """One folder for each format version, written by the release that brought it; never rewritten."""
+    import numpy as np
+
+    from graphstrap.estimator import BGRL
+
+    folders = sorted((Path(__file__).parent / "fixtures").glob("run-v*[0-9]"))
+    assert [folder.name for folder in folders] == [f"run-v{version}" for version in range(1, FORMAT_VERSION + 1)]
+    for folder in folders:
+        assert Run.open(folder).metrics()[-1]["step"] == 20
+        h = BGRL.load(folder, device="cpu").embed(communities)
+        np.testing.assert_allclose(h, np.load(folder.with_name(f"{folder.name}-embeddings.npy")), rtol=1e-3, atol=1e-4)

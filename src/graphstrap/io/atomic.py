@@ -14,6 +14,9 @@ from pathlib import Path
 
 from graphstrap.errors import InputError
 
+_UMASK = os.umask(0)
+os.umask(_UMASK)
+
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
@@ -28,6 +31,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     try:
         yield temporary
         _flush(temporary)
+        temporary.chmod(0o666 & ~_UMASK)  # safetensors writes files that only their owner can read
         os.replace(temporary, final)
         _flush_folder(final.parent)
     except OSError as error:

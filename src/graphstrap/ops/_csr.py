@@ -164,7 +164,7 @@ class _RowCosine(torch.autograd.Function):
 
 @dataclass(frozen=True, eq=False)
 class _Frame:
-    """A graph's CSR with the self-loops written in, in one direction. An `edge` of -1 is a self-loop."""
+    """A graph's CSR with the self-loops written in, in one direction. An `edge` of E is a self-loop."""
 
     indptr: Tensor  # (N + 1,)
     rows: Tensor  # (E + N,) int64
@@ -195,7 +195,7 @@ def _draw(graph: Graph, view: View, norm: str) -> tuple[Bag, Bag]:
     frames = _frames[graph]
     kept = kept_edges(graph, view)
     if kept is not None:
-        kept = torch.cat([kept, kept.new_ones(1)])  # position -1, where self-loops look, is always kept
+        kept = torch.cat([kept, kept.new_ones(1)])  # position E, where self-loops look, is always kept
     if graph.device.type == "cpu" and kept is not None:
         frames = _cut(frames[0], kept), _cut(frames[1], kept)
         kept = None
@@ -204,9 +204,9 @@ def _draw(graph: Graph, view: View, norm: str) -> tuple[Bag, Bag]:
         degree = torch.segment_reduce(weights[0], "sum", offsets=frames[0].indptr, unsafe=True)
         scale = degree.rsqrt() if norm == "symmetric" else degree.reciprocal()
         for frame, weight, target in zip(frames, weights, (frames[0].rows, frames[1].columns), strict=True):
-            weight *= scale[target]
+            weight *= scale.index_select(0, target)
             if norm == "symmetric":
-                weight *= scale[frame.columns if target is frame.rows else frame.rows]
+                weight *= scale.index_select(0, frame.columns if target is frame.rows else frame.rows)
     bags = [Bag(_narrow(f.indptr, len(f.columns)), f.columns, w) for f, w in zip(frames, weights, strict=True)]
     return bags[0], bags[1]
 
@@ -218,7 +218,7 @@ def _with_loops(indptr: Tensor, indices: Tensor, positions: Tensor) -> _Frame:
     rows = torch.repeat_interleave(nodes, indptr.diff())
     place = torch.arange(num_edges, device=indptr.device) + rows + 1
     columns = indices.new_empty(num_edges + num_nodes)
-    edge = positions.new_full((num_edges + num_nodes,), -1)
+    edge = positions.new_full((num_edges + num_nodes,), num_edges)
     columns[indptr[:-1] + nodes] = nodes.to(indices.dtype)
     columns[place], edge[place] = indices, positions
     every_row = torch.cat([nodes, rows]).sort().values
@@ -227,10 +227,11 @@ def _with_loops(indptr: Tensor, indices: Tensor, positions: Tensor) -> _Frame:
 
 def _cut(frame: _Frame, kept: Tensor) -> _Frame:
     """The frame without the dropped edges."""
-    stays = kept[frame.edge]
+    stays = kept.index_select(0, frame.edge)  # index_select: four times as fast as [] on a CPU
     chosen = stays.nonzero().squeeze(1)
     before = torch.cat([frame.indptr.new_zeros(1), stays.cumsum(0)])  # entries kept before each place
-    return _Frame(before[frame.indptr], frame.rows[chosen], frame.columns[chosen], frame.edge[chosen])
+    rows, columns, edge = (part.index_select(0, chosen) for part in (frame.rows, frame.columns, frame.edge))
+    return _Frame(before.index_select(0, frame.indptr), rows, columns, edge)
 
 
 def _entry_weights(graph: Graph, frame: _Frame, kept: Tensor | None) -> Tensor:
@@ -238,8 +239,8 @@ def _entry_weights(graph: Graph, frame: _Frame, kept: Tensor | None) -> Tensor:
     if graph.edge_weights is None:
         weight = torch.ones(len(frame.edge), device=graph.device)
     else:
-        weight = torch.cat([graph.edge_weights, graph.edge_weights.new_ones(1)])[frame.edge]
-    return weight if kept is None else weight * kept[frame.edge]
+        weight = torch.cat([graph.edge_weights, graph.edge_weights.new_ones(1)]).index_select(0, frame.edge)
+    return weight if kept is None else weight * kept.index_select(0, frame.edge)
 
 
 def _narrow(indptr: Tensor, num_entries: int) -> Tensor:
