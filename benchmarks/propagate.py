@@ -3,8 +3,8 @@
     python benchmarks/propagate.py                # 13,752 nodes, 491,722 directed edges, 256 columns, as Amazon
     Computers
 
-Both do what a training step does with a view: drop half of the edges, normalise, propagate through one or two layers, send
-a gradient back. The two are timed in turn; the table gives medians. Writes results/propagate.json.
+Both do what a training step does with a view: drop half of the edges, normalise, propagate through one or two layers,
+send a gradient back. The two are timed in turn; the table gives medians. Writes results/propagate.json.
 """
 
 from __future__ import annotations
