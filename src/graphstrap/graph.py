@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphstrap.edge_table import Cleaning, EdgeTable, as_floats, as_integers, check_choice, count_nodes
 from graphstrap.sparse import SparseMatrix
 
 Features = Tensor | SparseMatrix
@@ -41,24 +42,6 @@ class Splits:
     @property
     def num_splits(self) -> int:
         return int(self.train.shape[1])
-
-
-@dataclass(frozen=True)
-class Cleaning:
-    """What was done to the edges on the way in."""
-
-    num_edges_given: int = 0
-    num_self_loops_dropped: int = 0
-    num_duplicates_merged: int = 0
-    num_reverse_edges_added: int = 0
-
-    def __str__(self) -> str:
-        done = [
-            f"{self.num_self_loops_dropped:,} self-loops dropped" if self.num_self_loops_dropped else "",
-            f"{self.num_reverse_edges_added:,} reverse edges added" if self.num_reverse_edges_added else "",
-            f"{self.num_duplicates_merged:,} duplicates merged" if self.num_duplicates_merged else "",
-        ]
-        return f"{self.num_edges_given:,} edges given; " + (", ".join(d for d in done if d) or "nothing to clean")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -98,7 +81,7 @@ class Graph:
     edge_ids: Tensor | None = None
     num_roots: int | None = None
     feature_names: tuple[str, ...] | None = None
-    cleaning: Cleaning = Cleaning()
+    cleaning: Cleaning = field(default_factory=Cleaning)
     name: str = "graph"
 
     def __post_init__(self) -> None:
@@ -195,19 +178,20 @@ class Graph:
         the type "reverse_<name>". Merged duplicates add up their weights and keep the first one's other columns; with
         `duplicates="keep"` every edge gets a reverse. `graph.cleaning` says what was done.
         """
-        _check_choice("self_loops", self_loops, ("drop", "keep"))
-        _check_choice("duplicates", duplicates, ("merge", "keep"))
-        columns = _EdgeTable(
-            source=_integers("source", source),
-            target=_integers("target", target),
-            types=None if edge_types is None else _integers("edge_types", edge_types),
-            weights=_floats(edge_weights),
+        check_choice("self_loops", self_loops, ("drop", "keep"))
+        check_choice("duplicates", duplicates, ("merge", "keep"))
+        columns = EdgeTable(
+            source=as_integers("source", source),
+            target=as_integers("target", target),
+            types=None if edge_types is None else as_integers("edge_types", edge_types),
+            weights=as_floats(edge_weights),
             times=None if edge_times is None else torch.as_tensor(edge_times),
-            columns=_floats(edge_columns),
+            columns=as_floats(edge_columns),
         )
         x = as_features(x)
         num_given = len(columns.source)
-        num_nodes = _count_nodes(columns, num_nodes, x, labels)
+        num_rows = max(0 if x is None else x.shape[0], 0 if labels is None else len(labels))
+        num_nodes = count_nodes(columns, num_nodes, num_rows=num_rows)
         if self_loops == "drop":
             columns = columns.select(columns.source != columns.target)
         num_without_loops = len(columns.source)
@@ -280,96 +264,6 @@ def as_features(x: Any) -> Features | None:
     if hasattr(x, "tocsr"):
         return SparseMatrix.from_scipy(x)
     return torch.as_tensor(x, dtype=torch.float32)
-
-
-@dataclass(frozen=True)
-class _EdgeTable:
-    """Edge columns on their way into a graph: every step returns a new table."""
-
-    source: Tensor
-    target: Tensor
-    types: Tensor | None
-    weights: Tensor | None
-    times: Tensor | None
-    columns: Tensor | None
-
-    def select(self, index: Tensor) -> _EdgeTable:
-        chosen: list[Any] = [None if column is None else column[index] for column in self._all()]
-        return _EdgeTable(*chosen)
-
-    def with_reverse(self, names: tuple[str, ...]) -> tuple[_EdgeTable, tuple[str, ...]]:
-        types = self.types
-        if types is not None:
-            names = names or tuple(str(k) for k in range(int(types.max()) + 1 if len(types) else 0))
-            types = torch.cat([types, types + len(names)])
-            names = names + tuple(f"reverse_{name}" for name in names)
-        twice = [None if column is None else torch.cat([column, column]) for column in self._all()[3:]]
-        source, target = torch.cat([self.source, self.target]), torch.cat([self.target, self.source])
-        return _EdgeTable(source, target, types, *twice), names
-
-    def sorted(self, num_nodes: int) -> _EdgeTable:
-        """By destination, then source, then type; equal ones stay in the order given."""
-        table = self if self.types is None else self.select(torch.sort(self.types, stable=True).indices)
-        return table.select(torch.sort(table._keys(num_nodes), stable=True).indices)
-
-    def firsts(self, num_nodes: int) -> _EdgeTable:
-        """Of a sorted table: the first row of each (source, target, type)."""
-        return self.select(self._is_first(num_nodes))
-
-    def merged(self, num_nodes: int) -> _EdgeTable:
-        """Of a sorted table: one row for each (source, target, type), its weights added up."""
-        table = self.firsts(num_nodes)
-        if self.weights is None or len(table.source) == len(self.source):
-            return table
-        group = self._is_first(num_nodes).long().cumsum(0) - 1
-        return replace(table, weights=torch.zeros(len(table.source)).index_add_(0, group, self.weights))
-
-    def _is_first(self, num_nodes: int) -> Tensor:
-        keys = self._keys(num_nodes)
-        is_first = torch.ones(len(keys), dtype=torch.bool)
-        is_first[1:] = keys[1:] != keys[:-1]
-        if self.types is not None:
-            is_first[1:] |= self.types[1:] != self.types[:-1]
-        return is_first
-
-    def _keys(self, num_nodes: int) -> Tensor:
-        return self.target * num_nodes + self.source
-
-    def _all(self) -> list[Tensor | None]:
-        return [self.source, self.target, self.types, self.weights, self.times, self.columns]
-
-
-def _integers(name: str, values: Any) -> Tensor:
-    tensor = torch.as_tensor(values)
-    if tensor.shape == (0,):
-        tensor = tensor.long()
-    if tensor.dim() != 1 or tensor.is_floating_point():
-        raise ValueError(f"{name} must be one row of integers, got {tensor.dtype} of shape {tuple(tensor.shape)}")
-    return tensor.long().cpu()
-
-
-def _floats(values: Any) -> Tensor | None:
-    return None if values is None else torch.as_tensor(values, dtype=torch.float32)
-
-
-def _count_nodes(table: _EdgeTable, num_nodes: int | None, x: Any, labels: Any) -> int:
-    source, target = table.source, table.target
-    if len(source) != len(target):
-        raise ValueError(f"source and target must be aligned, got {len(source)} and {len(target)} values")
-    largest = int(torch.maximum(source.max(), target.max())) if len(source) else -1
-    if len(source) and int(torch.minimum(source.min(), target.min())) < 0:
-        raise ValueError("source and target are node numbers from 0 up, got a negative one")
-    if num_nodes is None:
-        rows = [0 if x is None else int(x.shape[0]), 0 if labels is None else len(labels)]
-        num_nodes = max(largest + 1, *rows)
-    if largest >= num_nodes:
-        raise ValueError(f"an edge names node {largest}, but num_nodes is {num_nodes}")
-    return num_nodes
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
 
 
 def _check(graph: Graph) -> None:

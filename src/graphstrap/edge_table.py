@@ -1,0 +1,117 @@
+"""Edges on their way into a graph: made undirected, sorted, merged, and what was done to them counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    """What was done to the edges on the way in."""
+
+    num_edges_given: int = 0
+    num_self_loops_dropped: int = 0
+    num_duplicates_merged: int = 0
+    num_reverse_edges_added: int = 0
+
+    def __str__(self) -> str:
+        done = [
+            f"{self.num_self_loops_dropped:,} self-loops dropped" if self.num_self_loops_dropped else "",
+            f"{self.num_reverse_edges_added:,} reverse edges added" if self.num_reverse_edges_added else "",
+            f"{self.num_duplicates_merged:,} duplicates merged" if self.num_duplicates_merged else "",
+        ]
+        return f"{self.num_edges_given:,} edges given; " + (", ".join(d for d in done if d) or "nothing to clean")
+
+
+@dataclass(frozen=True)
+class EdgeTable:
+    """Aligned columns, one row per edge; every step returns a new table."""
+
+    source: Tensor
+    target: Tensor
+    types: Tensor | None
+    weights: Tensor | None
+    times: Tensor | None
+    columns: Tensor | None
+
+    def select(self, index: Tensor) -> EdgeTable:
+        chosen: list[Any] = [None if column is None else column[index] for column in self._all()]
+        return EdgeTable(*chosen)
+
+    def with_reverse(self, names: tuple[str, ...]) -> tuple[EdgeTable, tuple[str, ...]]:
+        types = self.types
+        if types is not None:
+            names = names or tuple(str(k) for k in range(int(types.max()) + 1 if len(types) else 0))
+            types = torch.cat([types, types + len(names)])
+            names = names + tuple(f"reverse_{name}" for name in names)
+        twice = [None if column is None else torch.cat([column, column]) for column in self._all()[3:]]
+        source, target = torch.cat([self.source, self.target]), torch.cat([self.target, self.source])
+        return EdgeTable(source, target, types, *twice), names
+
+    def sorted(self, num_nodes: int) -> EdgeTable:
+        """By destination, then source, then type; equal ones stay in the order given."""
+        table = self if self.types is None else self.select(torch.sort(self.types, stable=True).indices)
+        return table.select(torch.sort(table._keys(num_nodes), stable=True).indices)
+
+    def firsts(self, num_nodes: int) -> EdgeTable:
+        """Of a sorted table: the first row of each (source, target, type)."""
+        return self.select(self._is_first(num_nodes))
+
+    def merged(self, num_nodes: int) -> EdgeTable:
+        """Of a sorted table: one row for each (source, target, type), its weights added up."""
+        table = self.firsts(num_nodes)
+        if self.weights is None or len(table.source) == len(self.source):
+            return table
+        group = self._is_first(num_nodes).long().cumsum(0) - 1
+        return replace(table, weights=torch.zeros(len(table.source)).index_add_(0, group, self.weights))
+
+    def _is_first(self, num_nodes: int) -> Tensor:
+        keys = self._keys(num_nodes)
+        is_first = torch.ones(len(keys), dtype=torch.bool)
+        is_first[1:] = keys[1:] != keys[:-1]
+        if self.types is not None:
+            is_first[1:] |= self.types[1:] != self.types[:-1]
+        return is_first
+
+    def _keys(self, num_nodes: int) -> Tensor:
+        return self.target * num_nodes + self.source
+
+    def _all(self) -> list[Tensor | None]:
+        return [self.source, self.target, self.types, self.weights, self.times, self.columns]
+
+
+def as_integers(name: str, values: Any) -> Tensor:
+    tensor = torch.as_tensor(values)
+    if tensor.shape == (0,):
+        tensor = tensor.long()
+    if tensor.dim() != 1 or tensor.is_floating_point():
+        raise ValueError(f"{name} must be one row of integers, got {tensor.dtype} of shape {tuple(tensor.shape)}")
+    return tensor.long().cpu()
+
+
+def as_floats(values: Any) -> Tensor | None:
+    return None if values is None else torch.as_tensor(values, dtype=torch.float32)
+
+
+def count_nodes(table: EdgeTable, num_nodes: int | None, *, num_rows: int) -> int:
+    """The number of nodes given, else the least that has room for every edge and every row of features or labels."""
+    source, target = table.source, table.target
+    if len(source) != len(target):
+        raise ValueError(f"source and target must be aligned, got {len(source)} and {len(target)} values")
+    largest = int(torch.maximum(source.max(), target.max())) if len(source) else -1
+    if len(source) and int(torch.minimum(source.min(), target.min())) < 0:
+        raise ValueError("source and target are node numbers from 0 up, got a negative one")
+    if num_nodes is None:
+        num_nodes = max(largest + 1, num_rows)
+    if largest >= num_nodes:
+        raise ValueError(f"an edge names node {largest}, but num_nodes is {num_nodes}")
+    return num_nodes
+
+
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
