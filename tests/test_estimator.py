@@ -152,6 +152,8 @@ def test_graphs_that_cannot_be_trained_on_are_refused(communities: gs.Graph) -> 
         make_estimator().fit(gs.Graph.from_edges([], [], num_nodes=0))
     with pytest.raises(gs.InputError, match="not fitted"):
         make_estimator().embed(communities)
+    with pytest.raises(gs.InputError, match="every node has a label"):
+        make_estimator().fit(communities).predict(communities)
     with pytest.raises(gs.InputError, match="label column"):
         make_estimator().fit(communities).predict(replace(communities, labels=None))
 

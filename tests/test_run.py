@@ -112,6 +112,17 @@ def test_a_damaged_or_newer_run_folder_gives_one_sentence(
         Run.open(tmp_path / "nowhere")
 
 
+@pytest.mark.parametrize("key", ["source", "seed", "device", "graph"])
+@pytest.mark.parametrize("value", [None, [3]])
+def test_a_run_whose_record_is_damaged_gives_one_sentence(
+    communities: Graph, tmp_path: Path, key: str, value: object
+) -> None:
+    run = make_run(tmp_path / "run", communities)
+    (run.folder / "run.json").write_text(json.dumps({**run.info, key: value}))
+    with pytest.raises(InputError, match=key):
+        Run.open(run.folder)
+
+
 def test_tensors_round_trip_with_kind_and_info(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     tensors = {"a": torch.arange(6).reshape(2, 3), "b": torch.tensor(2.5), "c": torch.zeros(0, 4)}

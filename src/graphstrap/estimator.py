@@ -129,6 +129,8 @@ class BGRL:
             raise InputError(
                 f"predict needs labelled nodes of at least two classes, got {len(known)} labelled nodes of one"
             )
+        if len(unknown) == 0:
+            raise InputError("every node has a label already: leave the label empty where it is to be predicted")
         h = self.embed(graph) if h is None else h
         probe = fit_probe(h, labels, train=known, seed=self.seed, num_classes=graph.num_classes)
         probabilities = probe.probabilities(h[unknown])

@@ -103,9 +103,11 @@ class Run:
             raise InputError(f"{folder}/run.json is not one that Graphstrap wrote")
         if info["format"] > FORMAT_VERSION:
             raise InputError(f"{folder} was made by a newer Graphstrap (format {info['format']}): upgrade to read it")
-        missing = [key for key in ("source", "seed", "device", "graph") if key not in info]
-        if missing or not isinstance(info["graph"], dict) or "fingerprint" not in info["graph"]:
-            raise InputError(f"{folder}/run.json is damaged: it lacks {missing[0] if missing else 'the fingerprint'!r}")
+        for key, kind in (("source", dict), ("seed", int), ("device", str), ("graph", dict)):
+            if not isinstance(info.get(key), kind):
+                raise InputError(f"{folder}/run.json is damaged: {key!r} is missing or of the wrong kind")
+        if not isinstance(info["graph"].get("fingerprint"), str):
+            raise InputError(f"{folder}/run.json is damaged: the graph's fingerprint is missing")
         return cls(folder, info=info, recipe=parse_recipe(text, origin=str(folder / "recipe.toml")))
 
     @property

@@ -42,15 +42,20 @@ class Source:
         assert self.dataset is not None
         return load(self.dataset)
 
-    def load_new(self, edges: str, nodes: str | None) -> tuple[Graph, Array | None]:
+    def load_new(
+        self, edges: str, nodes: str | None, *, ignore_unknown_nodes: bool = False, ignore_columns: tuple[str, ...] = ()
+    ) -> tuple[Graph, Array | None]:
         """A graph of new tables, and the numbers of the nodes to embed (None: all). Labels are not read.
 
         Where the new edges name nodes that only this source's graph has, the new nodes are put into that graph. A node
         table that has every node its edges name is a graph of its own.
         """
         named = [name for name in (self.options.label, self.options.split, "label", "split") if name is not None]
-        ignored = (*self.options.ignore_columns, *named)
-        options = replace(self.options, label=None, split=None, ignore_columns=ignored)
+        ignored = (*self.options.ignore_columns, *named, *ignore_columns)
+        ignore_unknown_nodes = ignore_unknown_nodes or self.options.ignore_unknown_nodes
+        options = replace(
+            self.options, label=None, split=None, ignore_columns=ignored, ignore_unknown_nodes=ignore_unknown_nodes
+        )
         if nodes is None:
             original = self.load()
             if np.isin(read_tables(edges, options=options).external_ids, original.external_ids).any():
@@ -70,7 +75,8 @@ class Source:
 
     @classmethod
     def from_dict(cls, saved: dict[str, Any]) -> Source:
-        if not isinstance(saved, dict) or not (saved.get("dataset") or saved.get("edges")):
+        names = [saved.get(key) for key in ("dataset", "edges", "nodes")]
+        if not any(names[:2]) or not all(isinstance(name, str | None) for name in names):
             raise InputError("the run folder does not say where its graph came from: give --edges and --nodes")
         try:
             options: dict[str, Any] = {

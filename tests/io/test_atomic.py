@@ -82,3 +82,22 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"cannot write .*x: No such file"), atomic_write(tmp_path / "x"):
         pass  # nothing was written
     assert os.listdir(tmp_path) == []
+
+
+def test_files_follow_the_umask(tmp_path: Path) -> None:
+    with atomic_write(tmp_path / "x.bin") as temporary:
+        temporary.write_bytes(b"1")
+        temporary.chmod(0o600)
+    (tmp_path / "plain").write_bytes(b"1")
+    assert (tmp_path / "x.bin").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_a_disk_that_cannot_even_be_cleaned_gives_the_first_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_only(*arguments: object, **rest: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "unlink", read_only)
+    with pytest.raises(InputError, match="Read-only"), atomic_write(tmp_path / "x.bin"):
+        read_only()

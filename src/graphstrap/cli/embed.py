@@ -20,6 +20,8 @@ def embed(
     to: Annotated[Path, typer.Option(help="Where to write: .parquet, .csv, .npy or .safetensors.")],
     edges: o.Edges = None,
     nodes: o.Nodes = None,
+    ignore_unknown_nodes: o.IgnoreUnknownNodes = False,
+    ignore_columns: o.IgnoreColumns = None,
     device: o.Device = "auto",
     quiet: o.Quiet = False,
 ) -> None:
@@ -35,7 +37,12 @@ def embed(
             raise InputError("--nodes needs --edges: give the edges of the new nodes")
         graph, wanted = o.load_graph_of(run, quiet=quiet), None
     else:
-        graph, wanted = Source.from_dict(run.info["source"]).load_new(edges, nodes)
+        graph, wanted = Source.from_dict(run.info["source"]).load_new(
+            edges,
+            nodes,
+            ignore_unknown_nodes=ignore_unknown_nodes,
+            ignore_columns=o.names(ignore_columns) or (),
+        )
     h = model.embed(graph)
     ids = graph.external_ids
     if wanted is not None:

@@ -89,4 +89,6 @@ def fit(
         o.note(f"{stop}, saved: go on with `graphstrap resume {run}`")
         raise typer.Exit(130) from stop
     print(f"{run}: trained {estimator.recipe_.train.steps} steps, loss {estimator.metrics_[-1]['loss']:.4f}")
+    if estimator.metrics_[-1]["spread"] < 0.01:
+        o.note("warning: all nodes have nearly the same embedding: are the features constant, or the graph very small?")
     o.note(f"next: graphstrap embed {run} --to embeddings.parquet", quiet=quiet)

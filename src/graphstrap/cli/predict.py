@@ -9,7 +9,6 @@ import numpy as np
 import typer
 
 from graphstrap.cli import _options as o
-from graphstrap.errors import InputError
 from graphstrap.io.export import check_table_path, write_table
 
 
@@ -23,8 +22,6 @@ def predict(
     check_table_path(to)
     model, graph = o.open_run(folder, device=device, quiet=quiet)
     predictions = model.predict(graph)
-    if len(predictions.nodes) == 0:
-        raise InputError("every node has a label already: leave the label empty where it is to be predicted")
     names = graph.class_names or tuple(str(c) for c in range(graph.num_classes))
     columns = {
         "id": graph.external_ids[predictions.nodes],

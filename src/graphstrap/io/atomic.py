@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from graphstrap.errors import InputError
@@ -37,7 +37,8 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     except OSError as error:
         raise InputError(f"cannot write {final}: {error.strerror or error}") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # a read-only disk: there is nothing to clean up, and the error is on its way
+            temporary.unlink(missing_ok=True)
 
 
 def check_folder(path: Path) -> None:
