@@ -24,7 +24,8 @@ LEVELS = [
     {"train"},
     {"embed", "evaluate", "neighbors"},
     {"estimator"},
-    {"report"},
+    {"seeds"},
+    {"report", "bench"},
     {"cli"},
     {"", "__main__"},
 ]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from torch import Tensor
 
 from graphstrap.defaults import choose_recipe
 from graphstrap.embed import embed
@@ -22,7 +23,9 @@ from graphstrap.ops import resolve_device
 from graphstrap.recipe import Recipe, load_recipe
 from graphstrap.run import START_FILE, Run
 from graphstrap.sparse import SparseMatrix
-from graphstrap.train import train
+from graphstrap.train import Evaluate, Trainee, train_together
+
+Contents = tuple[dict[str, Tensor], dict[str, Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +49,11 @@ class BGRL:
     After `fit`: `model_` (weights, recipe, feature transform), `recipe_`, `reasons_` (what `default` chose, and why),
     `metrics_` (what was logged).
     """
+
+    model_: Model
+    recipe_: Recipe
+    reasons_: list[str]
+    metrics_: list[dict[str, Any]]
 
     def __init__(
         self,
@@ -73,26 +81,27 @@ class BGRL:
 
         `start_from` takes the weights of another fitted estimator: for a graph that has changed since.
         """
-        recipe = self.resolve(graph)
-        device = str(resolve_device(self.device))
-        self.model_ = Model.build(graph, recipe, seed=self.seed)
-        start = None
-        if start_from is not None:
-            self.model_ = self.model_.started_from(start_from._fitted())
-            start = self.model_.contents()
+        start = self.build(graph, start_from=start_from)
         prepared = self.model_.transform(graph)  # what can fail has failed before the folder appears
-        folder = None
-        if run is not None:
-            folder = Run.create(
-                Path(run),
-                recipe=recipe,
-                source=source or {},
-                seed=self.seed,
-                device=device,
-                graph=graph,
-                start=start,
-            )
-        return self._train(graph, prepared, folder, progress=progress)
+        folder = None if run is None else self.create_run(Path(run), graph, source=source or {}, start=start)
+        train_estimators([self], graph, prepared, [folder], progress=progress)
+        return self
+
+    def build(self, graph: Graph, *, start_from: BGRL | None = None) -> Contents | None:
+        """Make an untrained `model_`; where it starts from another's weights, return those."""
+        self.model_ = Model.build(graph, self.resolve(graph), seed=self.seed)
+        if start_from is None:
+            return None
+        self.model_ = self.model_.started_from(start_from._fitted())
+        return self.model_.contents()
+
+    def create_run(
+        self, folder: Path, graph: Graph, *, source: Mapping[str, Any], start: Contents | None = None
+    ) -> Run:
+        """The folder that this estimator's training is to live in."""
+        device = str(resolve_device(self.device))
+        recipe = self._fitted().recipe
+        return Run.create(folder, recipe=recipe, source=source, seed=self.seed, device=device, graph=graph, start=start)
 
     def resolve(self, graph: Graph) -> Recipe:
         """The recipe that `fit` would run on this graph; `reasons_` then says what was chosen and why."""
@@ -104,16 +113,22 @@ class BGRL:
     def resume(cls, run: str | Path, graph: Graph, *, progress: bool = False) -> Self:
         """Go on with an interrupted run, exactly where its last checkpoint stands."""
         folder = Run.open(Path(run))
-        if folder.info["graph"]["fingerprint"] != graph.fingerprint:
-            raise InputError(f"the graph has changed since {run} was started: fit it anew, into another folder")
-        estimator = cls(recipe=folder.recipe, seed=folder.info["seed"], device=folder.info["device"])
+        estimator = cls.of_run(folder, graph)
+        train_estimators([estimator], graph, estimator.model_.transform(graph), [folder], progress=progress)
+        return estimator
+
+    @classmethod
+    def of_run(cls, run: Run, graph: Graph) -> Self:
+        """The estimator of an unfinished run, as it was before training began."""
+        if run.info["graph"]["fingerprint"] != graph.fingerprint:
+            raise InputError(f"the graph has changed since {run.folder} was started: fit it anew, into another folder")
+        estimator = cls(recipe=run.recipe, seed=run.info["seed"], device=run.info["device"])
         estimator.reasons_ = []
-        if folder.info.get("warm_start"):
-            estimator.model_ = Model.load(folder.folder, file_name=START_FILE)
+        if run.info.get("warm_start"):
+            estimator.model_ = Model.load(run.folder, file_name=START_FILE)
         else:
-            estimator.model_ = Model.build(graph, folder.recipe, seed=estimator.seed)
-        prepared = estimator.model_.transform(graph)
-        return estimator._train(graph, prepared, folder, progress=progress)
+            estimator.model_ = Model.build(graph, run.recipe, seed=estimator.seed)
+        return estimator
 
     def embed(self, graph: Graph) -> np.ndarray[Any, Any]:
         """(N, D) embeddings of this graph or another one with the same feature columns. Nothing is trained."""
@@ -163,31 +178,44 @@ class BGRL:
             raise InputError("this estimator is not fitted yet: call fit(graph) first")
         return self.model_
 
-    def _train(self, graph: Graph, prepared: Graph, run: Run | None, *, progress: bool) -> Self:
-        model, device = self.model_, resolve_device(self.device)
-        self.recipe_ = model.recipe
+
+def train_estimators(
+    estimators: Sequence[BGRL],
+    graph: Graph,
+    prepared: Graph,
+    runs: Sequence[Run | None],
+    *,
+    progress: bool = False,
+) -> None:
+    """Train estimators of one recipe side by side; `prepared` is the graph as their common transform gives it."""
+    device = resolve_device(estimators[0].device)
+    on_device = prepared.to(device)
+    trainees = []
+    for estimator, run in zip(estimators, runs, strict=True):
+        model = estimator.model_
+        estimator.recipe_ = model.recipe
         model.module.to(device)
-        on_device = prepared.to(device)
-        labelled = graph.labels is not None and graph.labels.dim() == 1
-
-        def evaluate_now(method: Method) -> dict[str, float]:
-            with _finished(model, on_device):
-                h = embed(model, graph, device=device)
-            return {"accuracy": evaluate(h, graph, protocol="paper", num_runs=1).mean}
-
-        self.metrics_ = train(
-            model.method,
-            on_device,
-            recipe=model.recipe,
-            seed=self.seed,
-            run=run,
-            evaluate=evaluate_now if labelled else None,
-            progress=progress,
-        )
-        _finish(model, on_device)
+        trainees.append(Trainee(model.method, estimator.seed, run, _evaluation(model, graph, on_device)))
+    recipe = estimators[0].recipe_
+    logs = train_together(trainees, on_device, recipe=recipe, progress=progress)
+    for estimator, run, records in zip(estimators, runs, logs, strict=True):
+        estimator.metrics_ = records
+        _finish(estimator.model_, on_device)
         if run is not None:
-            model.save(run.folder)
-        return self
+            estimator.model_.save(run.folder)
+
+
+def _evaluation(model: Model, graph: Graph, prepared: Graph) -> Evaluate | None:
+    """How a model is evaluated while it trains; None where there is nothing to evaluate with."""
+    if graph.labels is None or graph.labels.dim() != 1:
+        return None
+
+    def evaluate_now(method: Method) -> dict[str, float]:
+        with _finished(model, prepared):
+            h = embed(model, graph, device=prepared.device)
+        return {"accuracy": evaluate(h, graph, protocol="paper", num_runs=1).mean}
+
+    return evaluate_now
 
 
 def _finish(model: Model, prepared: Graph) -> None:

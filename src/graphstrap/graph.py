@@ -133,6 +133,10 @@ class Graph:
     def external_ids(self) -> np.ndarray[Any, Any]:
         return np.arange(self.num_nodes) if self.ids is None else self.ids
 
+    def roots_of(self, h: Tensor) -> Tensor:
+        """The rows of h that the loss applies to: the first `num_roots`, or all."""
+        return h if self.num_roots is None else h[: self.num_roots]
+
     @cached_property
     def targets(self) -> Tensor:
         """(E,) destination of each edge."""

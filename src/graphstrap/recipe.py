@@ -84,7 +84,8 @@ class MethodRecipe:
 
 @dataclass(frozen=True)
 class TrainRecipe:
-    """Steps and rates. `evaluate_every` 0 means never; `checkpoint_seconds` is the most that a power cut can cost."""
+    """Steps and rates. `evaluate_every` 0 means never; `checkpoint_seconds` is the most that a power cut can cost;
+    `precision` is what products are computed in (see `train/precision.py`)."""
 
     steps: int = _setting(10_000, low=1)
     warmup_steps: int = _setting(1_000, low=0)
@@ -93,6 +94,7 @@ class TrainRecipe:
     log_every: int = _setting(50, low=1)
     evaluate_every: int = _setting(0, low=0)
     checkpoint_seconds: float = _setting(20.0, low=0.0)
+    precision: str = _setting("auto", choices=("auto", "fp32", "tf32", "bf16"))
 
 
 @dataclass(frozen=True)

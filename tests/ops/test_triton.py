@@ -1,45 +1,210 @@
-"""The Triton product equals a dense one: hubs, empty rows, widths that are no powers of two, zero weights, poisoned
-memory."""
+"""The Triton backend equals the reference, forward and gradient: on CUDA where there is one, through Triton's
+interpreter elsewhere."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 
 from conftest import make_random_graph
-from graphstrap.ops import _csr, _torch, _triton
-from graphstrap.view import View, ViewSpec
+from graphstrap import ops
+from graphstrap.graph import Graph
+from graphstrap.keep import drop_threshold, keep
+from graphstrap.ops import _csr, _torch, _triton, _triton_sparse
+from graphstrap.ops._masks import stream_seed
+from graphstrap.ops._triton_sparse import Chunks, compact, keep_bytes
+from graphstrap.view import CLEAN, View, ViewSpec
+
+pytestmark = pytest.mark.skipif(not _triton.IS_AVAILABLE, reason="Triton is not installed")
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+few = settings(
+    max_examples=10,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # the interpreter is slow: no shrinking
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+specs = st.builds(
+    ViewSpec,
+    edge_drop_prob=st.sampled_from([0.0, 0.3, 0.9, 1.0]),
+    feature_mask_prob=st.sampled_from([0.0, 0.4, 1.0]),
+    mask_elements=st.booleans(),
+    drop_directions_together=st.booleans(),
+)
+graphs = st.builds(
+    make_random_graph,
+    num_nodes=st.integers(2, 40),
+    num_edges=st.integers(0, 400),
+    seed=st.integers(0, 1000),
+    weighted=st.booleans(),
+)
 
 
-def test_it_is_there_only_with_triton() -> None:
-    assert _triton.IS_AVAILABLE or not torch.cuda.is_available()
+@pytest.fixture(autouse=True)
+def poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fresh memory is full of NaN, or of -1: whatever a kernel forgets to write shows."""
+    fresh = torch.empty
+
+    def poison(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.fill_(float("nan")) if tensor.is_floating_point() else tensor.fill_(-1)
+
+    monkeypatch.setattr(torch, "empty", lambda *a, **k: poison(fresh(*a, **k)))
+    monkeypatch.setattr(
+        torch.Tensor,
+        "new_empty",
+        lambda self, *a, **k: poison(fresh(*a, **{"dtype": self.dtype, "device": self.device, **k})),
+    )
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("columns", [1, 7, 64, 130, 512])
-@pytest.mark.parametrize("seed", range(3))
-def test_product_equals_the_dense_one(columns: int, seed: int) -> None:
-    graph = make_random_graph(num_nodes=500, num_edges=20_000, seed=seed, weighted=True).to("cuda")
-    view = View(ViewSpec(edge_drop_prob=0.5), seed)
-    h = torch.randn(500, columns, device="cuda", requires_grad=True)
-    upstream = torch.randn(500, columns, device="cuda")
-    poison = torch.full((500, columns), float("nan"), device="cuda")
-    del poison  # the next allocation of this size is likely to get its memory
-    for norm in ("symmetric", "mean", "sum"):
-        ours = _csr.propagate(graph, view, h, norm)
-        reference = _torch.propagate(graph, view, h.double(), norm)
-        torch.testing.assert_close(ours, reference.float(), rtol=1e-4, atol=1e-4)
-        gradients = [torch.autograd.grad(result.float(), h, upstream)[0] for result in (ours, reference)]
-        torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-4)
+@pytest.fixture
+def narrow_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of 16 entries, so that small graphs have rows of several."""
+    monkeypatch.setattr(_triton_sparse, "CHUNK", 16)
 
 
-@pytest.mark.gpu
-def test_projection_equals_the_dense_one() -> None:
-    graph = make_random_graph(num_nodes=500, num_edges=2_000, seed=0, num_features=300).to("cuda")
-    view = View(ViewSpec(feature_mask_prob=0.3), 7)
-    weight = torch.randn(300, 96, device="cuda", requires_grad=True)
-    upstream = torch.randn(500, 96, device="cuda")
-    results = [backend.project(graph, view, weight, 0) for backend in (_torch, _csr)]
-    torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-4)
-    gradients = [torch.autograd.grad(result, weight, upstream)[0] for result in results]
-    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-4)
+@few
+@given(
+    seed=st.integers(0, 2**63 - 1),
+    prob=st.sampled_from([0.0, 0.25, 0.5, 1.0]),
+    offset=st.sampled_from([0, 2**31, 2**40 + 7]),
+)
+def test_keeps_the_same_bits_as_everywhere(seed: int, prob: float, offset: int) -> None:
+    ids = torch.arange(1500) + offset
+    expected = keep(ids, seed, drop_threshold(prob))
+    ours = keep_bytes(1500, seed, drop_threshold(prob), ids=ids.to(DEVICE), device=torch.device(DEVICE))
+    assert torch.equal(ours.bool().cpu(), expected)
+    seed_tensor = torch.tensor(seed, device=DEVICE)
+    assert torch.equal(
+        keep_bytes(1500, seed_tensor, drop_threshold(prob), ids=ids.to(DEVICE), device=torch.device(DEVICE)), ours
+    )
+
+
+def test_every_id_may_have_its_own_threshold() -> None:
+    threshold = drop_threshold(torch.linspace(0, 1, 700))
+    ours = keep_bytes(700, 5, threshold.to(DEVICE), ids=None, device=torch.device(DEVICE))
+    assert torch.equal(ours.bool().cpu(), keep(torch.arange(700), 5, threshold))
+
+
+@few
+@given(graph=graphs, spec=specs, seed=st.integers(0, 2**62), norm=st.sampled_from(ops.NORMS), columns=st.integers(1, 9))
+def test_propagate_equals_the_reference(
+    narrow_chunks: None, graph: Graph, spec: ViewSpec, seed: int, norm: str, columns: int
+) -> None:
+    graph, view = graph.to(DEVICE), View(spec, seed)
+    h = torch.randn(graph.num_nodes, columns, device=DEVICE, requires_grad=True)
+    check_against(lambda backend: backend.propagate(graph, view, h, norm), h)
+
+
+@few
+@given(seed=st.integers(0, 2**63 - 1), stream=st.integers(0, 2**63 - 1))
+def test_a_stream_has_the_same_bits_as_everywhere(seed: int, stream: int) -> None:
+    expected = keep(torch.arange(300), stream_seed(seed, stream), drop_threshold(0.5))
+    ours = keep_bytes(300, seed, drop_threshold(0.5), device=torch.device(DEVICE), stream=stream)
+    assert torch.equal(ours.bool().cpu(), expected)
+
+
+@few
+@given(graph=graphs, spec=specs, seed=st.integers(0, 2**62), dense=st.booleans())
+def test_project_equals_the_reference(
+    narrow_chunks: None, graph: Graph, spec: ViewSpec, seed: int, dense: bool
+) -> None:
+    graph, view = graph.to(DEVICE), View(spec, seed)
+    weight = torch.randn(12, 7, device=DEVICE, requires_grad=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(_csr.DENSE_FROM, DEVICE, 0.0 if dense else 1.1)
+        check_against(lambda backend: backend.project(graph, view, weight, 0), weight)
+
+
+def check_against(call: Any, learned: torch.Tensor) -> None:
+    reference, ours = call(_torch), call(_triton)
+    upstream = torch.randn_like(reference)
+    gradients = [torch.autograd.grad(result, learned, upstream)[0] for result in (reference, ours)]
+    torch.testing.assert_close(ours, reference, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("columns", [1, 7, 130, 300])
+def test_hubs_of_many_chunks_and_widths_of_many_blocks(narrow_chunks: None, columns: int) -> None:
+    graph = make_random_graph(num_nodes=60, num_edges=1_500, seed=1, weighted=True).to(DEVICE)
+    assert int(graph.in_degrees.max()) > 2 * _triton_sparse.CHUNK
+    h = torch.randn(60, columns, device=DEVICE, requires_grad=True)
+    check_against(lambda backend: backend.propagate(graph, View(ViewSpec(edge_drop_prob=0.4), 3), h, "symmetric"), h)
+
+
+def test_both_tables_in_one_pass_and_the_second_gets_no_gradient_it_did_not_ask_for() -> None:
+    graph = make_random_graph(num_nodes=30, num_edges=200, seed=2).to(DEVICE)
+    view = View(ViewSpec(edge_drop_prob=0.4, feature_mask_prob=0.3), 3)
+    h, t = torch.randn(30, 9, device=DEVICE, requires_grad=True), torch.randn(30, 9, device=DEVICE)
+    both = _triton.propagate_both(graph, view, h, t, "mean")
+    for one, table in zip(both, (h, t), strict=True):
+        torch.testing.assert_close(one, _triton.propagate(graph, view, table, "mean"), rtol=0, atol=0)
+    assert both[0].requires_grad
+    assert not both[1].requires_grad
+    t.requires_grad_()
+    gradients = torch.autograd.grad(sum(_triton.propagate_both(graph, view, h, t, "mean")).sum(), (h, t))  # type: ignore[union-attr]
+    torch.testing.assert_close(gradients[0], gradients[1])
+
+
+@pytest.mark.parametrize("kind", ["propagate", "project"])
+def test_bfloat16_sums_in_float32(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(_csr.DENSE_FROM, DEVICE, 1.1)
+    graph = make_random_graph(num_nodes=50, num_edges=2_000, seed=4).to(DEVICE)
+    view = View(ViewSpec(edge_drop_prob=0.2, feature_mask_prob=0.2), 3)
+    table = torch.randn(50 if kind == "propagate" else 12, 33, device=DEVICE).bfloat16()
+    last: Any = "symmetric" if kind == "propagate" else 0
+    ours = getattr(_triton, kind)(graph, view, table, last)
+    assert ours.dtype == torch.bfloat16
+    exact = getattr(_torch, kind)(graph, view, table.double(), last)
+    assert float((ours.double() - exact).norm() / exact.norm()) < 4e-3  # half a unit of bfloat16's 8 bits
+
+
+def test_chunks_cover_every_entry_once() -> None:
+    indptr = torch.tensor([0, 0, 300, 301, 557, 557])
+    chunks = Chunks.of(indptr)
+    covered = [e for a, b in zip(chunks.first.tolist(), chunks.last.tolist(), strict=True) for e in range(a, b)]
+    assert sorted(covered) == list(range(557))
+    assert sorted(set(chunks.rows.tolist())) == [0, 1, 2, 3, 4]
+    assert chunks.split_rows.tolist() == [1, 3]
+    assert chunks.split_slots.tolist() == [0, 3, 5]
+
+
+def test_a_matrix_without_loops_or_mask_is_itself() -> None:
+    graph = make_random_graph(num_nodes=20, num_edges=90, seed=3).to(DEVICE)
+    matrix = compact(Chunks.of(graph.indptr), graph.indices)
+    h = torch.randn(20, 3, device=DEVICE)
+    torch.testing.assert_close(matrix.times(h)[0], _torch.propagate(graph, CLEAN, h, "sum") - h)
+
+
+def test_the_same_call_gives_the_same_bits() -> None:
+    graph = make_random_graph(num_nodes=40, num_edges=2_000, seed=5).to(DEVICE)
+    h = torch.randn(40, 17, device=DEVICE)
+    first, second = (_triton.propagate(graph, View(ViewSpec(edge_drop_prob=0.5), 9), h, "symmetric") for _ in range(2))
+    assert torch.equal(first, second)
+
+
+def test_float64_goes_to_an_exact_path() -> None:
+    graph = make_random_graph(num_nodes=20, num_edges=90, seed=3).to(DEVICE)
+    h = torch.randn(20, 3, device=DEVICE, dtype=torch.float64)
+    exact = _torch.propagate(graph, CLEAN, h, "mean")
+    torch.testing.assert_close(_triton.propagate(graph, CLEAN, h, "mean"), exact, rtol=1e-5, atol=1e-6)
+
+
+def test_averages_move_as_in_the_reference() -> None:
+    averages, news = ([torch.randn(5, 3, device=DEVICE), torch.randn(4, device=DEVICE)] for _ in range(2))
+    expected = [average.clone() for average in averages]
+    _torch.move_average(expected, news, 0.25)
+    _triton.move_average(averages, news, torch.tensor(0.25, device=DEVICE))
+    torch.testing.assert_close(averages, expected)
+
+
+def test_linear_equals_the_reference() -> None:
+    x, weight, bias = (torch.randn(*shape, device=DEVICE, requires_grad=True) for shape in ((9, 5), (5, 4), (4,)))
+    upstream = torch.randn(9, 4, device=DEVICE)
+    results = [backend.linear(x, weight, bias) for backend in (_torch, _triton)]
+    gradients = [torch.autograd.grad(result, (x, weight, bias), upstream) for result in results]
+    torch.testing.assert_close(results[1], results[0])
+    torch.testing.assert_close(gradients[1], gradients[0])

@@ -12,7 +12,13 @@ from graphstrap.recipe import Recipe
 from graphstrap.train.step import CapturedStep, EagerStep, make_step
 
 RECIPE = Recipe().with_settings(
-    {"encoder.hidden_sizes": [32], "encoder.embedding_size": 16, "train.steps": 40, "train.learning_rate": 0.01}
+    {
+        "encoder.hidden_sizes": [32],
+        "encoder.embedding_size": 16,
+        "train.steps": 40,
+        "train.learning_rate": 0.01,
+        "train.precision": "fp32",
+    }
 )
 
 

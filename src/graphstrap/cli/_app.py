@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import typer
 
+from graphstrap.cli.bench import bench
 from graphstrap.cli.datasets import datasets
 from graphstrap.cli.demo import demo
 from graphstrap.cli.embed import embed
@@ -40,6 +41,7 @@ app = typer.Typer(
 )
 for _name, _verb in VERBS.items():
     app.command(_name)(_verb)
+app.add_typer(bench, name="bench")
 
 
 def run(arguments: list[str] | None = None) -> int:

@@ -9,9 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
+from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL
 from graphstrap.graph import Graph
 from graphstrap.run import Run
+from graphstrap.seeds import seed_folders
 from graphstrap.source import Source
 
 RunFolder = Annotated[Path, typer.Argument(metavar="DIR", help="A run folder that `graphstrap fit` made.")]
@@ -62,6 +64,9 @@ def load_graph_of(run: Run, *, quiet: bool = False) -> Graph:
 
 def open_run(folder: Path, *, device: str, quiet: bool = False) -> tuple[BGRL, Graph]:
     """A finished run's model and graph."""
+    several = seed_folders(folder)
+    if several:
+        raise InputError(f"{folder} holds {len(several)} runs, one for each seed: name one, such as {several[0]}")
     run = Run.open(folder)
     model = BGRL.load(folder, device=device)
     return model, load_graph_of(run, quiet=quiet)

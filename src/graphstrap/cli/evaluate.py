@@ -12,6 +12,7 @@ from graphstrap.errors import InputError
 from graphstrap.estimator import random_init
 from graphstrap.evaluate import PROTOCOLS
 from graphstrap.evaluate import evaluate as evaluate_embeddings
+from graphstrap.seeds import evaluate_runs, over_seeds, seed_folders
 
 
 def evaluate(
@@ -24,12 +25,15 @@ def evaluate(
     quiet: o.Quiet = False,
 ) -> None:
     """Evaluate a run from its graph's labels. The protocol is always named."""
-    model, graph = o.open_run(folder, device=device, quiet=quiet)
+    folders = seed_folders(folder) or [folder]
+    model, graph = o.open_run(folders[0], device=device, quiet=quiet)
     if graph.labels is None:
         raise InputError("the graph has no labels to evaluate with: give the node table a label column and fit again")
-    result = evaluate_embeddings(model.embed(graph), graph, protocol=protocol, num_runs=runs)
+    by_seed = evaluate_runs(folders, graph, protocol=protocol, num_runs=runs, device=device)
+    result = over_seeds(list(by_seed.values()))
     if as_json:
-        o.print_json(result.to_dict())
+        several = {"seeds": [{"seed": seed, **one.to_dict()} for seed, one in by_seed.items()]}
+        o.print_json({**result.to_dict(), **(several if len(by_seed) > 1 else {})})
         return
     rows = {}
     if baselines and len(graph.features) == 1 and graph.x is not None:
@@ -39,6 +43,9 @@ def evaluate(
         rows["random init"] = evaluate_embeddings(untrained, graph, protocol=protocol, num_runs=runs)
     appended = model.recipe_.encoder.own_features
     rows[model.recipe_.method.name + (" + own" if appended else "")] = result
+    if len(by_seed) > 1:
+        for seed, one in by_seed.items():
+            print(f"seed {seed:<9d} {one.mean:6.2f} ± {one.std:.2f}")
     for name, row in rows.items():
         print(f"{name:14s} {row.mean:6.2f} ± {row.std:.2f}")
     print(f"{result.metric}; {result.protocol}: {result.detail}")

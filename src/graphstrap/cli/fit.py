@@ -13,6 +13,7 @@ from graphstrap.estimator import BGRL
 from graphstrap.io.tables import TableOptions
 from graphstrap.ops import resolve_device
 from graphstrap.recipe import Recipe, load_recipe, parse_settings
+from graphstrap.seeds import fit_seeds
 from graphstrap.source import Source
 from graphstrap.train import InterruptedTrainingError
 
@@ -28,6 +29,12 @@ def fit(
     ] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="Replace a setting: train.steps=2000.")] = None,
     seed: Annotated[int, typer.Option(help="Fixes weights and views.", min=0)] = 0,
+    seeds: Annotated[
+        int, typer.Option(help="Train this many models at once, of seeds SEED, SEED + 1, ...", min=1, max=1000)
+    ] = 1,
+    precision: Annotated[
+        str | None, typer.Option(help="auto, fp32, tf32 or bf16 [default: the recipe's, mostly auto].")
+    ] = None,
     from_: Annotated[Path | None, typer.Option("--from", help="Start from another run's weights and recipe.")] = None,
     device: o.Device = "auto",
     source_column: o.SourceColumn = None,
@@ -68,6 +75,10 @@ def fit(
         ignore_unknown_nodes=ignore_unknown_nodes,
     )
     settings = parse_settings(set_ or []) | ({"method.name": method} if method != "bgrl" else {})
+    if precision is not None:
+        settings["train.precision"] = precision
+    if seeds > 1 and from_ is not None:
+        raise InputError("--seeds trains fresh models, --from starts from given weights: choose one of them")
     resolve_device(device)
     (load_recipe(recipe) if recipe not in (None, "default") else Recipe()).with_settings(settings)  # mistakes show now
     where = Source(source, edges, nodes, options)
@@ -84,11 +95,21 @@ def fit(
     for reason in estimator.reasons_:
         o.note(f"  {reason}", quiet=quiet)
     try:
-        estimator.fit(graph, run=run, source=where.to_dict(), start_from=earlier, progress=not quiet)
+        if seeds > 1:
+            numbers = range(seed, seed + seeds)
+            fitted = fit_seeds(estimator, graph, seeds=numbers, run=run, source=where.to_dict(), progress=not quiet)
+        else:
+            fitted = [estimator.fit(graph, run=run, source=where.to_dict(), start_from=earlier, progress=not quiet)]
     except InterruptedTrainingError as stop:
         o.note(f"{stop}, saved: go on with `graphstrap resume {run}`")
         raise typer.Exit(130) from stop
-    print(f"{run}: trained {estimator.recipe_.train.steps} steps, loss {estimator.metrics_[-1]['loss']:.4f}")
-    if estimator.metrics_[-1]["spread"] < 0.01:
+    loss = sum(one.metrics_[-1]["loss"] for one in fitted) / len(fitted)
+    models = "" if seeds == 1 else f"{seeds} models, "
+    print(f"{run}: {models}trained {fitted[0].recipe_.train.steps} steps, loss {loss:.4f}")
+    if min(one.metrics_[-1]["spread"] for one in fitted) < 0.01:
         o.note("warning: all nodes have nearly the same embedding: are the features constant, or the graph very small?")
-    o.note(f"next: graphstrap embed {run} --to embeddings.parquet", quiet=quiet)
+    o.note(
+        f"next: graphstrap {'evaluate' if seeds > 1 else 'embed'} {run}"
+        + ("" if seeds > 1 else " --to embeddings.parquet"),
+        quiet=quiet,
+    )

@@ -7,20 +7,25 @@ import typer
 from graphstrap.cli import _options as o
 from graphstrap.estimator import BGRL
 from graphstrap.run import Run
+from graphstrap.seeds import resume_seeds, seed_folders
 from graphstrap.source import Source
 from graphstrap.train import InterruptedTrainingError
 
 
 def resume(folder: o.RunFolder, quiet: o.Quiet = False) -> None:
     """Go on with an interrupted run; on the same machine the result is the uninterrupted run's, bit for bit."""
-    run = Run.open(folder)
-    if run.is_finished:
+    runs = [Run.open(one) for one in seed_folders(folder) or [folder]]
+    if all(run.is_finished for run in runs):
         print(f"{folder}: finished already")
         return
-    graph = Source.from_dict(run.info["source"]).load()
+    graph = Source.from_dict(runs[0].info["source"]).load()
     try:
-        estimator = BGRL.resume(folder, graph, progress=not quiet)
+        if seed_folders(folder):
+            resume_seeds(folder, graph, progress=not quiet)
+        else:
+            BGRL.resume(folder, graph, progress=not quiet)
     except InterruptedTrainingError as stop:
         o.note(f"{stop}, saved: go on with `graphstrap resume {folder}`")
         raise typer.Exit(130) from stop
-    print(f"{folder}: trained {estimator.recipe_.train.steps} steps, loss {run.metrics()[-1]['loss']:.4f}")
+    loss = sum(run.metrics()[-1]["loss"] for run in runs) / len(runs)
+    print(f"{folder}: trained {runs[0].recipe.train.steps} steps, loss {loss:.4f}")

@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from graphstrap.encoders import gcn
 from graphstrap.encoders.gcn import GCN
 from graphstrap.graph import Graph
 from graphstrap.view import CLEAN, View
@@ -26,8 +27,11 @@ class Encoder(Protocol):
 def encode_both(online: nn.Module, target: nn.Module, graph: Graph, view: View) -> tuple[Tensor, Tensor]:
     """Both networks' embeddings of one view, the target's without gradient: (h, t).
 
-    The two share the view's masked adjacency; a fast path may share the whole pass over the edges.
+    Two GCNs share each pass over the edges; other encoders share the view's masked adjacency.
     """
+    if isinstance(online, GCN) and isinstance(target, GCN):
+        h, t = gcn.encode_both(online, target, graph, view)
+        return h, t.detach()
     h = online(graph, view)
     with torch.no_grad():
         t = target(graph, view)

@@ -18,7 +18,15 @@ import torch
 from torch import Tensor, nn
 
 from graphstrap.graph import Graph
-from graphstrap.ops import prelu, project, propagate
+from graphstrap.ops import (
+    batch_norm_prelu,
+    bias_prelu,
+    layer_norm_prelu,
+    project,
+    project_both,
+    propagate,
+    propagate_both,
+)
 from graphstrap.view import CLEAN, View
 
 
@@ -56,22 +64,48 @@ class GCN(nn.Module):
         self.weight_standardization = weight_standardization
 
     def forward(self, graph: Graph, view: View = CLEAN) -> Tensor:
-        h: Tensor = self.layers[0](propagate(graph, view, self._project_features(graph, view)))  # (N, D_1)
-        for weight, finish in zip(self.weights, self.layers[1:], strict=True):
-            if self.weight_standardization:
-                weight = standardize(weight)
-            h = finish(propagate(graph, view, h @ weight))
+        blocks = enumerate(self.input_weights)
+        h = _join([_project(graph, view, weight, block) for block, weight in blocks])  # (N, D_1)
+        for index, finish in enumerate(self.layers):
+            if index:
+                h = h @ self.weight(index)
+            h = finish(propagate(graph, view, h))
         return h
 
-    def _project_features(self, graph: Graph, view: View) -> Tensor:
-        blocks = []
-        for block, weight in enumerate(self.input_weights):
-            if graph.features[block] is None:
-                num_nodes = graph.type_offsets[block + 1] - graph.type_offsets[block]
-                blocks.append(weight.expand(num_nodes, -1))
-            else:
-                blocks.append(project(graph, view, weight, block=block))
-        return blocks[0] if len(blocks) == 1 else torch.cat(blocks)
+    def weight(self, index: int) -> Tensor:
+        """The weight of a layer after the first, standardised where that is asked for."""
+        weight = self.weights[index - 1]
+        return standardize(weight) if self.weight_standardization else weight
+
+
+def encode_both(online: GCN, target: GCN, graph: Graph, view: View) -> tuple[Tensor, Tensor]:
+    """Two networks' embeddings of one view, each product over edges or features made for both at once."""
+    weights = zip(online.input_weights, target.input_weights, strict=True)
+    pairs = [_project_both(graph, view, weight, other, block) for block, (weight, other) in enumerate(weights)]
+    h, t = (_join(blocks) for blocks in zip(*pairs, strict=True))
+    for index, (finish, target_finish) in enumerate(zip(online.layers, target.layers, strict=True)):
+        if index:
+            h, t = h @ online.weight(index), t @ target.weight(index)
+        h, t = propagate_both(graph, view, h, t)
+        h, t = finish(h), target_finish(t)
+    return h, t
+
+
+def _join(blocks: Sequence[Tensor]) -> Tensor:
+    return blocks[0] if len(blocks) == 1 else torch.cat(list(blocks))
+
+
+def _project(graph: Graph, view: View, weight: Tensor, block: int) -> Tensor:
+    """A node type's features times its weight; a type without features gets the same learned vector everywhere."""
+    if graph.features[block] is None:
+        return weight.expand(graph.type_offsets[block + 1] - graph.type_offsets[block], -1)
+    return project(graph, view, weight, block=block)
+
+
+def _project_both(graph: Graph, view: View, weight: Tensor, other: Tensor, block: int) -> tuple[Tensor, Tensor]:
+    if graph.features[block] is None:
+        return _project(graph, view, weight, block), _project(graph, view, other, block)
+    return project_both(graph, view, weight, other, block=block)
 
 
 class _Finish(nn.Module):
@@ -90,9 +124,12 @@ class _Finish(nn.Module):
         self.slope = nn.Parameter(torch.tensor([0.25]))
 
     def forward(self, h: Tensor) -> Tensor:
-        if self.bias is not None:
-            h = h + self.bias
-        return prelu(self.norm(h), self.slope)
+        if isinstance(self.norm, nn.BatchNorm1d):
+            return batch_norm_prelu(h, self.norm, self.slope)
+        assert self.bias is not None
+        if isinstance(self.norm, nn.LayerNorm):
+            return layer_norm_prelu(h, self.norm, self.slope, shift=self.bias)
+        return bias_prelu(h, self.bias, self.slope)
 
 
 def glorot(size_in: int, size_out: int, generator: torch.Generator | None) -> nn.Parameter:

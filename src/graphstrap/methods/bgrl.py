@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from graphstrap.encoders import encode_both
 from graphstrap.encoders.gcn import glorot
 from graphstrap.graph import Graph
-from graphstrap.ops import prelu, row_cosine
+from graphstrap.ops import bias_prelu, linear, move_average, row_cosine
 from graphstrap.view import CLEAN, View
 
 Stats = dict[str, Tensor]
@@ -71,18 +71,17 @@ class BGRL(nn.Module):
         view_1, view_2 = views
         h_1, t_1 = encode_both(self.online, self.target, batch, view_1)  # (N, D) each
         h_2, t_2 = encode_both(self.online, self.target, batch, view_2)
-        q_1 = self.predictor(self.online_projector(h_1[: batch.num_roots]))
-        q_2 = self.predictor(self.online_projector(h_2[: batch.num_roots]))
-        z_1 = self.target_projector(t_1[: batch.num_roots])
-        z_2 = self.target_projector(t_2[: batch.num_roots])
+        q_1 = self.predictor(self.online_projector(batch.roots_of(h_1)))
+        q_2 = self.predictor(self.online_projector(batch.roots_of(h_2)))
+        z_1 = self.target_projector(batch.roots_of(t_1))
+        z_2 = self.target_projector(batch.roots_of(t_2))
         return bootstrap_loss(q_1, z_2) + bootstrap_loss(q_2, z_1), {"embedding": h_1.detach()}
 
     @torch.no_grad()
     def after_step(self, step: int | Tensor) -> None:
         decay = target_decay_at(step, base=self.target_decay, total_steps=self.total_steps)
         for online, target in ((self.online, self.target), (self.online_projector, self.target_projector)):
-            for new, average in zip(online.parameters(), target.parameters(), strict=True):
-                average.lerp_(new, 1.0 - decay)
+            move_average(target.parameters(), online.parameters(), weight=1.0 - decay)
 
     @torch.no_grad()
     def embed(self, graph: Graph) -> Tensor:
@@ -101,8 +100,8 @@ class MLP(nn.Module):
         self.slope = nn.Parameter(torch.tensor([0.25]))
 
     def forward(self, h: Tensor) -> Tensor:
-        hidden = prelu(torch.addmm(self.bias_1, h, self.weight_1), self.slope)
-        return torch.addmm(self.bias_2, hidden, self.weight_2)
+        hidden = bias_prelu(h @ self.weight_1, self.bias_1, self.slope)
+        return linear(hidden, self.weight_2, self.bias_2)
 
 
 def bootstrap_loss(q: Tensor, t: Tensor) -> Tensor:

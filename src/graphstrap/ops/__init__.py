@@ -1,19 +1,20 @@
 """The products that training is made of, each behind one signature. The only package that knows about devices and
 speed.
 
-Backends: `torch`, the readable reference, and `csr`, the fast one. The choice is made once
-for each device; the environment variable GRAPHSTRAP_BACKEND forces it.
+Backends: `torch`, the readable reference; `csr`, the fast one for a CPU; `triton`, the fast one for CUDA. The choice is
+made once for each device; the environment variable GRAPHSTRAP_BACKEND forces it.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from functools import cache
 from types import ModuleType
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
@@ -21,7 +22,7 @@ from graphstrap.ops import _csr, _torch, _triton
 from graphstrap.view import View
 
 NORMS = ("symmetric", "mean", "sum")
-BACKENDS: dict[str, ModuleType] = {"torch": _torch, "csr": _csr}
+BACKENDS: dict[str, ModuleType] = {"torch": _torch, "csr": _csr, "triton": _triton}
 
 
 class Backend(NamedTuple):
@@ -35,10 +36,13 @@ def backend(device_type: str) -> Backend:
     forced = os.environ.get("GRAPHSTRAP_BACKEND", "auto")
     if forced != "auto" and forced not in BACKENDS:
         raise InputError(f"GRAPHSTRAP_BACKEND must be auto, {' or '.join(BACKENDS)}, got {forced!r}")
+    if forced == "triton" and not (_triton.IS_AVAILABLE and device_type == "cuda"):
+        raise InputError(f"GRAPHSTRAP_BACKEND=triton needs Triton and CUDA, not {device_type}: use auto")
     if forced != "auto":
         return Backend(forced, "forced by GRAPHSTRAP_BACKEND")
-    engine = "a Triton kernel" if device_type == "cuda" and _triton.IS_AVAILABLE else "embedding_bag"
-    return Backend("csr", f"the fastest one for {device_type}: {engine} over CSR, no E x D intermediate")
+    if device_type == "cuda" and _triton.IS_AVAILABLE:
+        return Backend("triton", "the fastest one for cuda: masked CSR products and fused finishes as Triton kernels")
+    return Backend("csr", f"the fastest one for {device_type}: embedding_bag over CSR, no E x D intermediate")
 
 
 def propagate(graph: Graph, view: View, h: Tensor, *, norm: str = "symmetric") -> Tensor:
@@ -48,28 +52,66 @@ def propagate(graph: Graph, view: View, h: Tensor, *, norm: str = "symmetric") -
 
     D is the weighted in-degree of the masked graph plus the self-loop, at both ends. h is (N, D), and so is the result.
     """
-    if norm not in NORMS:
-        raise ValueError(f"norm must be one of {', '.join(NORMS)}, got {norm!r}")
-    result: Tensor = BACKENDS[backend(h.device.type).name].propagate(graph, view, h, norm)
+    _check_norm(norm)
+    result: Tensor = _module(h).propagate(graph, view, h, norm)
+    return result
+
+
+def propagate_both(graph: Graph, view: View, h: Tensor, t: Tensor, *, norm: str = "symmetric") -> tuple[Tensor, Tensor]:
+    """Propagate two tables of one shape over one view; on CUDA that is one pass over the edges."""
+    _check_norm(norm)
+    result: tuple[Tensor, Tensor] = _module(h).propagate_both(graph, view, h, t, norm)
     return result
 
 
 def project(graph: Graph, view: View, weight: Tensor, *, block: int = 0) -> Tensor:
     """Features of one node type times a weight, under the view's feature mask: (X o mask) W, of shape (N_t, D)."""
-    result: Tensor = BACKENDS[backend(weight.device.type).name].project(graph, view, weight, block)
+    result: Tensor = _module(weight).project(graph, view, weight, block)
     return result
 
 
-def prelu(x: Tensor, slope: Tensor) -> Tensor:
-    """x where positive, slope times x elsewhere; `slope` has shape (1,)."""
-    result: Tensor = BACKENDS[backend(x.device.type).name].prelu(x, slope)
+def project_both(graph: Graph, view: View, weight: Tensor, other: Tensor, *, block: int = 0) -> tuple[Tensor, Tensor]:
+    """Project the same features by two weights of one shape."""
+    result: tuple[Tensor, Tensor] = _module(weight).project_both(graph, view, weight, other, block)
+    return result
+
+
+def batch_norm_prelu(x: Tensor, norm: nn.BatchNorm1d, slope: Tensor) -> Tensor:
+    """PReLU after batch norm over rows; in training the module's running statistics move."""
+    module = _module(x) if norm.training else _torch
+    result: Tensor = module.batch_norm_prelu(x, norm, slope)
+    return result
+
+
+def layer_norm_prelu(x: Tensor, norm: nn.LayerNorm, slope: Tensor, *, shift: Tensor) -> Tensor:
+    """PReLU after layer norm of x + shift."""
+    result: Tensor = _module(x).layer_norm_prelu(x, norm, slope, shift)
+    return result
+
+
+def bias_prelu(x: Tensor, bias: Tensor, slope: Tensor) -> Tensor:
+    """x + bias where positive, slope times it elsewhere; `slope` has shape (1,)."""
+    result: Tensor = _module(x).bias_prelu(x, bias, slope)
+    return result
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """x W + bias."""
+    result: Tensor = _module(x).linear(x, weight, bias)
     return result
 
 
 def row_cosine(q: Tensor, t: Tensor) -> Tensor:
     """(N,) cosine similarity of each row of q with the same row of t. Gradient flows to q alone."""
-    result: Tensor = BACKENDS[backend(q.device.type).name].row_cosine(q, t)
+    result: Tensor = _module(q).row_cosine(q, t)
     return result
+
+
+def move_average(averages: Iterable[Tensor], news: Iterable[Tensor], *, weight: float | Tensor) -> None:
+    """Move every average towards its new value, in place: averages += weight * (news - averages)."""
+    moved, towards = list(averages), list(news)
+    if moved:
+        _module(moved[0]).move_average(moved, towards, weight)
 
 
 def resolve_device(name: str) -> torch.device:
@@ -85,3 +127,12 @@ def resolve_device(name: str) -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise InputError("--device cuda was asked for, but PyTorch sees no CUDA device here: use --device cpu")
     return device
+
+
+def _module(tensor: Tensor) -> ModuleType:
+    return BACKENDS[backend(tensor.device.type).name]
+
+
+def _check_norm(norm: str) -> None:
+    if norm not in NORMS:
+        raise ValueError(f"norm must be one of {', '.join(NORMS)}, got {norm!r}")

@@ -1,10 +1,9 @@
 """The fast path: every sparse product is one pass over CSR.
 
 `embedding_bag(indices, table, offsets, weights)` sums weighted rows of a table for each row of a CSR matrix: that is a
-sparse product, and on a CPU the fastest one in PyTorch. On CUDA a Triton kernel does the same. Neither makes an E x D
-intermediate or uses atomics; the backward pass is the same product with the transpose. On a CPU the dropped edges are
-cut
-out of the CSR first, once for each view; on CUDA they get weight 0, which keeps every shape static.
+sparse product, and on a CPU the fastest one in PyTorch. It makes no E x D intermediate and uses no atomics; the
+backward pass is the same product with the transpose. On a CPU the dropped edges are cut out of the CSR first, once for
+each view. On CUDA, where this serves only without Triton, they get weight 0, which keeps every shape static.
 """
 
 from __future__ import annotations
@@ -15,10 +14,9 @@ from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from graphstrap.graph import Graph
-from graphstrap.ops import _triton
 from graphstrap.ops._masks import kept_columns, kept_edges, kept_elements
 from graphstrap.ops._torch import global_rows
 from graphstrap.sparse import SparseMatrix
@@ -30,20 +28,17 @@ DENSE_FROM = {"cpu": 0.25, "cuda": 0.05}
 
 def propagate(graph: Graph, view: View, h: Tensor, norm: str) -> Tensor:
     """A_hat h over the view's edges and self-loops; see `graphstrap.ops.propagate`."""
-    product: Tensor = _SparseProduct.apply(h, *adjacency(graph, view, norm))  # type: ignore[no-untyped-call]
+    product: Tensor = _SparseProduct.apply(_widened(h), *adjacency(graph, view, norm))  # type: ignore[no-untyped-call]
     return product
 
 
 def project(graph: Graph, view: View, weight: Tensor, block: int) -> Tensor:
     """(X o mask) W for one feature block; see `graphstrap.ops.project`."""
-    features = graph.features[block]
-    if features is None:
-        raise ValueError(f"node type {graph.node_types[block]!r} has no features to project")
-    num_columns = int(features.shape[1])
+    num_columns = graph.num_features[block]
     columns = kept_columns(view, num_columns=num_columns, block=block, device=weight.device)
     if columns is not None:
         weight = weight * columns[:, None]  # (X o m) W = X (m o W)
-    features = _best_form(features)
+    features = best_form(graph, block, weight)
     if isinstance(features, Tensor):
         if view.spec.masks_features and view.spec.mask_elements:
             rows = global_rows(graph, block)[:, None]
@@ -51,7 +46,7 @@ def project(graph: Graph, view: View, weight: Tensor, block: int) -> Tensor:
             kept = kept_elements(view, rows=rows, columns=every_column, num_columns=num_columns, block=block)
             assert kept is not None
             features = features * kept
-        return features.to(weight.dtype) @ weight
+        return features @ weight.to(features.dtype)
     forward = Bag.of(features)
     backward = Bag.of(features.transpose)
     if view.spec.masks_features and view.spec.mask_elements:
@@ -64,6 +59,35 @@ def project(graph: Graph, view: View, weight: Tensor, block: int) -> Tensor:
     return product
 
 
+def propagate_both(graph: Graph, view: View, h: Tensor, t: Tensor, norm: str) -> tuple[Tensor, Tensor]:
+    """A_hat h and A_hat t. On a CPU a second pass costs no more than a wider one."""
+    return propagate(graph, view, h, norm), propagate(graph, view, t, norm)
+
+
+def project_both(graph: Graph, view: View, weight: Tensor, other: Tensor, block: int) -> tuple[Tensor, Tensor]:
+    """(X o mask) W for two weights."""
+    return project(graph, view, weight, block), project(graph, view, other, block)
+
+
+def batch_norm_prelu(x: Tensor, norm: nn.BatchNorm1d, slope: Tensor) -> Tensor:
+    """PReLU after batch norm; in training, the running statistics move."""
+    assert norm.momentum is not None
+    normed = F.batch_norm(
+        x, norm.running_mean, norm.running_var, norm.weight, norm.bias, norm.training, norm.momentum, norm.eps
+    )
+    return prelu(normed, slope)
+
+
+def layer_norm_prelu(x: Tensor, norm: nn.LayerNorm, slope: Tensor, shift: Tensor) -> Tensor:
+    """PReLU after layer norm of x + shift."""
+    return prelu(F.layer_norm(x + shift, norm.normalized_shape, norm.weight, norm.bias, norm.eps), slope)
+
+
+def bias_prelu(x: Tensor, bias: Tensor, slope: Tensor) -> Tensor:
+    """PReLU of x + bias."""
+    return prelu(_widened(x) + bias, slope)
+
+
 def prelu(x: Tensor, slope: Tensor) -> Tensor:
     """x where positive, slope times x elsewhere. PyTorch's own backward pass on a CPU takes five times as long."""
     if x.device.type != "cpu":
@@ -74,8 +98,19 @@ def prelu(x: Tensor, slope: Tensor) -> Tensor:
 
 def row_cosine(q: Tensor, t: Tensor) -> Tensor:
     """cos(q_i, t_i) of every row, with the gradient for q in one pass."""
-    result: Tensor = _RowCosine.apply(q, t)  # type: ignore[no-untyped-call]
+    result: Tensor = _RowCosine.apply(_widened(q), _widened(t))  # type: ignore[no-untyped-call]
     return result
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """x W + bias."""
+    return torch.addmm(bias, x, weight)
+
+
+def move_average(averages: list[Tensor], news: list[Tensor], weight: float | Tensor) -> None:
+    """averages += weight * (news - averages)."""
+    for average, new in zip(averages, news, strict=True):
+        average.lerp_(new, weight)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,8 +131,6 @@ class Bag:
         return Bag(self.indptr, self.indices, values)
 
     def times(self, table: Tensor) -> Tensor:
-        if table.is_cuda and _triton.IS_AVAILABLE:
-            return _triton.csr_times(self.indptr, self.indices, self.values, table)
         return F.embedding_bag(
             self.indices.to(self.indptr.dtype),
             table.contiguous(),
@@ -106,6 +139,11 @@ class Bag:
             per_sample_weights=self.values.to(table.dtype),
             include_last_offset=True,
         )
+
+
+def _widened(x: Tensor) -> Tensor:
+    """On a CPU only the matrix products are in bfloat16: what follows them is faster, and exact, in float32."""
+    return x.float() if x.dtype == torch.bfloat16 else x
 
 
 class _SparseProduct(torch.autograd.Function):
@@ -175,7 +213,7 @@ class _Frame:
 _adjacencies: WeakKeyDictionary[View, WeakKeyDictionary[Graph, dict[str, tuple[Bag, Bag]]]] = WeakKeyDictionary()
 _frames: WeakKeyDictionary[Graph, tuple[_Frame, _Frame]] = WeakKeyDictionary()
 _bags: WeakKeyDictionary[SparseMatrix, Bag] = WeakKeyDictionary()
-_dense_forms: WeakKeyDictionary[SparseMatrix, Tensor] = WeakKeyDictionary()
+_dense_forms: WeakKeyDictionary[Graph, dict[tuple[int, torch.dtype, int], Tensor]] = WeakKeyDictionary()
 
 
 def adjacency(graph: Graph, view: View, norm: str) -> tuple[Bag, Bag]:
@@ -247,10 +285,27 @@ def _narrow(indptr: Tensor, num_entries: int) -> Tensor:
     return indptr.int() if num_entries < 2**31 else indptr
 
 
-def _best_form(features: Tensor | SparseMatrix) -> Tensor | SparseMatrix:
-    """Sparse features as a dense table where the dense product is faster."""
-    if isinstance(features, Tensor) or features.density < DENSE_FROM[features.device.type]:
+def product_dtype(weight: Tensor) -> torch.dtype:
+    """What dense products of this weight are computed in: autocast's choice, where it is on."""
+    kind = weight.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+
+
+def best_form(graph: Graph, block: int, weight: Tensor, *, alignment: int = 1) -> Tensor | SparseMatrix:
+    """A block's features: sparse, or as a dense table in the product's type where that is faster.
+
+    Columns of zeros round the table's width up to a multiple of `alignment`.
+    """
+    features = graph.features[block]
+    if features is None:
+        raise ValueError(f"node type {graph.node_types[block]!r} has no features to project")
+    if isinstance(features, SparseMatrix) and features.density < DENSE_FROM[features.device.type]:
         return features
-    if features not in _dense_forms:
-        _dense_forms[features] = features.to_dense()
-    return _dense_forms[features]
+    key = block, product_dtype(weight), alignment
+    if isinstance(features, Tensor) and features.dtype == key[1] and features.shape[1] % alignment == 0:
+        return features
+    forms = _dense_forms.setdefault(graph, {})
+    if key not in forms:
+        dense = features if isinstance(features, Tensor) else features.to_dense()
+        forms[key] = F.pad(dense.to(key[1]), (0, -dense.shape[1] % alignment))
+    return forms[key]

@@ -19,8 +19,8 @@ def kept_edges(graph: Graph, view: View) -> Tensor | None:
     if not spec.drops_edges:
         return None
     edge_ids = torch.arange(graph.num_edges, device=graph.device) if graph.edge_ids is None else graph.edge_ids
-    threshold = _thresholds(spec.edge_drop_prob, edge_ids)
-    return torch.as_tensor(keep(_pair_ids(graph) if spec.drop_directions_together else edge_ids, view.seed, threshold))
+    threshold = aligned_threshold(spec.edge_drop_prob, edge_ids)
+    return torch.as_tensor(keep(pair_ids(graph) if spec.drop_directions_together else edge_ids, view.seed, threshold))
 
 
 def kept_columns(view: View, *, num_columns: int, block: int, device: torch.device) -> Tensor | None:
@@ -28,24 +28,27 @@ def kept_columns(view: View, *, num_columns: int, block: int, device: torch.devi
     if not view.spec.masks_features or view.spec.mask_elements:
         return None
     columns = torch.arange(num_columns, device=device)
-    threshold = _thresholds(view.spec.feature_mask_prob, columns)
-    return torch.as_tensor(keep(columns, _feature_seed(view, block), threshold))
+    threshold = aligned_threshold(view.spec.feature_mask_prob, columns)
+    return torch.as_tensor(keep(columns, stream_seed(view.seed, feature_stream(block)), threshold))
 
 
 def kept_elements(view: View, *, rows: Tensor, columns: Tensor, num_columns: int, block: int) -> Tensor | None:
     """Whether each (row, column) element survives, for global row numbers; None when elements are not masked."""
     if not view.spec.masks_features or not view.spec.mask_elements:
         return None
-    threshold = _thresholds(view.spec.feature_mask_prob, columns)
-    return torch.as_tensor(keep(rows * num_columns + columns, _feature_seed(view, block), threshold))
+    threshold = aligned_threshold(view.spec.feature_mask_prob, columns)
+    return torch.as_tensor(keep(rows * num_columns + columns, stream_seed(view.seed, feature_stream(block)), threshold))
 
 
-def _thresholds(drop_prob: Probability, ids: Tensor) -> Tensor | int:
+def aligned_threshold(drop_prob: Probability, ids: Tensor | None) -> Tensor | int:
+    """The threshold below which a hash means "dropped": one for all, or one for each of `ids` (None: 0, 1, 2, ...)."""
     threshold = drop_threshold(drop_prob)
-    return threshold.to(ids.device)[ids] if isinstance(threshold, Tensor) else int(threshold)
+    if not isinstance(threshold, Tensor):
+        return int(threshold)
+    return threshold if ids is None else threshold.to(ids.device)[ids]
 
 
-def _pair_ids(graph: Graph) -> Tensor:
+def pair_ids(graph: Graph) -> Tensor:
     """(E,) an id that u->v and v->u share."""
     source, target = graph.indices.long(), graph.targets
     if graph.node_ids is not None:
@@ -53,8 +56,12 @@ def _pair_ids(graph: Graph) -> Tensor:
     return (torch.minimum(source, target) << 32) | torch.maximum(source, target)
 
 
-def _feature_seed(view: View, block: int) -> int | Tensor:
-    stream = child_seed(_FEATURE_STREAM, block)
-    if isinstance(view.seed, Tensor):
-        return torch.as_tensor((hash32(view.seed, stream) << 31) ^ view.seed) & 0x7FFF_FFFF_FFFF_FFFF
-    return int((hash32(view.seed, stream) << 31) ^ view.seed) & 0x7FFF_FFFF_FFFF_FFFF
+def feature_stream(block: int) -> int:
+    """The stream that a block's features draw from."""
+    return child_seed(_FEATURE_STREAM, block)
+
+
+def stream_seed(seed: int | Tensor, stream: int) -> int | Tensor:
+    """The seed of one of a view's streams."""
+    mixed = ((hash32(seed, stream) << 31) ^ seed) & 0x7FFF_FFFF_FFFF_FFFF
+    return mixed if isinstance(mixed, Tensor) else int(mixed)

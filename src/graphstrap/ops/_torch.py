@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from graphstrap.graph import Graph
 from graphstrap.ops._masks import kept_columns, kept_edges, kept_elements
@@ -48,15 +49,57 @@ def project(graph: Graph, view: View, weight: Tensor, block: int) -> Tensor:
     return x @ weight
 
 
+def propagate_both(graph: Graph, view: View, h: Tensor, t: Tensor, norm: str) -> tuple[Tensor, Tensor]:
+    """A_hat h and A_hat t; see `graphstrap.ops.propagate_both`."""
+    return propagate(graph, view, h, norm), propagate(graph, view, t, norm)
+
+
+def project_both(graph: Graph, view: View, weight: Tensor, other: Tensor, block: int) -> tuple[Tensor, Tensor]:
+    """(X o mask) W for two weights; see `graphstrap.ops.project_both`."""
+    return project(graph, view, weight, block), project(graph, view, other, block)
+
+
+def batch_norm_prelu(x: Tensor, norm: nn.BatchNorm1d, slope: Tensor) -> Tensor:
+    """PReLU after batch norm; in training, the running statistics move."""
+    assert norm.momentum is not None
+    normed = F.batch_norm(
+        x, norm.running_mean, norm.running_var, norm.weight, norm.bias, norm.training, norm.momentum, norm.eps
+    )
+    return prelu(normed, slope)
+
+
+def layer_norm_prelu(x: Tensor, norm: nn.LayerNorm, slope: Tensor, shift: Tensor) -> Tensor:
+    """PReLU after layer norm of x + shift."""
+    normed = F.layer_norm((x + shift).to(norm.weight.dtype), norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+    return prelu(normed.to(x.dtype), slope)
+
+
+def bias_prelu(x: Tensor, bias: Tensor, slope: Tensor) -> Tensor:
+    """PReLU of x + bias."""
+    return prelu(x + bias, slope)
+
+
 def prelu(x: Tensor, slope: Tensor) -> Tensor:
     """x where positive, slope times x elsewhere."""
-    return torch.where(x > 0, x, slope * x)
+    return torch.where(x > 0, x, slope.to(x.dtype) * x)
 
 
 def row_cosine(q: Tensor, t: Tensor) -> Tensor:
     """cos(q_i, t_i) of every row; 0, with no gradient, where q_i is 0: there the true gradient has no bound."""
-    cosine = torch.nn.functional.cosine_similarity(q, t.detach(), dim=-1)
+    q, t = q.float() if q.dtype == torch.bfloat16 else q, t.detach().to(q.dtype)
+    cosine = F.cosine_similarity(q, t.to(q.dtype), dim=-1)
     return torch.where(q.detach().norm(dim=-1) > 1e-8, cosine, 0.0)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """x W + bias."""
+    return torch.addmm(bias, x, weight)
+
+
+def move_average(averages: list[Tensor], news: list[Tensor], weight: float | Tensor) -> None:
+    """averages += weight * (news - averages)."""
+    for average, new in zip(averages, news, strict=True):
+        average.lerp_(new, weight)
 
 
 def global_rows(graph: Graph, block: int) -> Tensor:

@@ -1,60 +1,280 @@
-"""The sparse product on CUDA, as a Triton kernel: one program for each row and block of columns, no atomics.
+"""The backend for CUDA: masked sparse products and fused finishes as Triton kernels, dense products by cuBLAS.
 
-An edge whose weight is 0 (dropped by the view) is not gathered at all. PyTorch's embedding_bag gathers it and takes
-twice as
-long (docs/LOG.md).
+What a view keeps is worked out once for each view and graph, and shared by every layer, network and pass. Float64 goes
+to the other backends.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-try:
-    import triton
-    import triton.language as tl
-except ImportError:  # a PyTorch without CUDA comes without Triton
-    IS_AVAILABLE = False
-else:
-    IS_AVAILABLE = True
+from graphstrap.graph import Graph
+from graphstrap.ops import _csr, _torch, _triton_finish
+from graphstrap.ops._masks import aligned_threshold, feature_stream, pair_ids
+from graphstrap.ops._torch import global_rows
+from graphstrap.ops._triton_sparse import (
+    IS_AVAILABLE,
+    ChunkedMatrix,
+    Chunks,
+    compact,
+    degree_scale,
+    keep_bytes,
+    mask_rows,
+)
+from graphstrap.sparse import SparseMatrix
+from graphstrap.view import View
 
-    @triton.jit  # type: ignore[untyped-decorator]
-    def _csr_times_kernel(  # type: ignore[no-untyped-def]
-        indptr,
-        indices,
-        values,
-        table,
-        out,
-        num_columns,
-        block_edges: tl.constexpr,
-        block_columns: tl.constexpr,
-    ):
-        row = tl.program_id(0).to(tl.int64)
-        columns = tl.program_id(1) * block_columns + tl.arange(0, block_columns)
-        inside = columns < num_columns
-        end = tl.load(indptr + row + 1)
-        total = tl.zeros((block_columns,), dtype=tl.float32)
-        for first in range(tl.load(indptr + row), end, block_edges):
-            edge = first + tl.arange(0, block_edges)
-            weight = tl.load(values + edge, mask=edge < end, other=0.0).to(tl.float32)
-            source = tl.load(indices + edge, mask=edge < end, other=0).to(tl.int64)
-            wanted = (weight != 0.0)[:, None] & inside[None, :]
-            gathered = tl.load(table + source[:, None] * num_columns + columns[None, :], mask=wanted, other=0.0)
-            total += tl.sum(gathered.to(tl.float32) * weight[:, None], axis=0)
-        tl.store(out + row * num_columns + columns, total, mask=inside)
+__all__ = ["IS_AVAILABLE"]
+
+_ALIGNMENT = 16  # columns; the matrix units want 16 bytes
+
+_Pair = tuple[ChunkedMatrix, ChunkedMatrix]
+_graph_chunks: WeakKeyDictionary[Graph, tuple[Chunks, Chunks]] = WeakKeyDictionary()
+_matrix_chunks: WeakKeyDictionary[SparseMatrix, tuple[Chunks, Chunks]] = WeakKeyDictionary()
+_adjacencies: WeakKeyDictionary[View, WeakKeyDictionary[Graph, dict[str, _Pair]]] = WeakKeyDictionary()
+_column_masks: WeakKeyDictionary[View, dict[int, Tensor]] = WeakKeyDictionary()
+_masked_features: WeakKeyDictionary[View, WeakKeyDictionary[Graph, dict[int, _Pair]]] = WeakKeyDictionary()
 
 
-def csr_times(indptr: Tensor, indices: Tensor, values: Tensor, table: Tensor) -> Tensor:
-    """The CSR matrix (R, C) times the dense table (C, D): (R, D), accumulated in float32."""
-    num_rows, num_columns = len(indptr) - 1, table.shape[1]
-    table = table.contiguous()
-    out = torch.empty(num_rows, num_columns, dtype=table.dtype, device=table.device)
-    block_columns = min(128, triton.next_power_of_2(num_columns))
-    grid = (num_rows, triton.cdiv(num_columns, block_columns))
-    kernel: Any = _csr_times_kernel
-    kernel[grid](
-        indptr, indices, values, table, out, num_columns, block_edges=16, block_columns=block_columns, num_warps=4
+def propagate(graph: Graph, view: View, h: Tensor, norm: str) -> Tensor:
+    """A_hat h over the view's edges and self-loops; see `graphstrap.ops.propagate`."""
+    if h.dtype == torch.float64:
+        return _csr.propagate(graph, view, h, norm)
+    return _times(adjacency(graph, view, norm), h)[0]
+
+
+def propagate_both(graph: Graph, view: View, h: Tensor, t: Tensor, norm: str) -> tuple[Tensor, Tensor]:
+    """A_hat h and A_hat t in one pass over the edges; see `graphstrap.ops.propagate_both`."""
+    if h.dtype == torch.float64 or h.dtype != t.dtype:
+        return propagate(graph, view, h, norm), propagate(graph, view, t, norm)
+    first, second = _times(adjacency(graph, view, norm), h, t)
+    return first, second
+
+
+def project(graph: Graph, view: View, weight: Tensor, block: int) -> Tensor:
+    """(X o mask) W for one feature block; see `graphstrap.ops.project`."""
+    return _project(graph, view, [weight], block)[0]
+
+
+def project_both(graph: Graph, view: View, weight: Tensor, other: Tensor, block: int) -> tuple[Tensor, Tensor]:
+    """(X o mask) W for two weights, in one pass over sparse features; see `graphstrap.ops.project_both`."""
+    first, second = _project(graph, view, [weight, other], block)
+    return first, second
+
+
+def _project(graph: Graph, view: View, weights: list[Tensor], block: int) -> Sequence[Tensor]:
+    features = _csr.best_form(graph, block, weights[0], alignment=_ALIGNMENT)
+    is_sparse = isinstance(features, SparseMatrix)
+    if weights[0].dtype == torch.float64 or (view.spec.mask_elements and not is_sparse):
+        return [_csr.project(graph, view, weight, block) for weight in weights]
+    if isinstance(features, SparseMatrix):
+        dtype = _csr.product_dtype(weights[0])
+        return _times(masked_features(graph, view, block, features), *(weight.to(dtype) for weight in weights))
+    columns = column_mask(graph, view, block)
+    return [features @ _masked(weight, columns, features) for weight in weights]
+
+
+def batch_norm_prelu(x: Tensor, norm: nn.BatchNorm1d, slope: Tensor) -> Tensor:
+    """PReLU after batch norm in training, fused; see `graphstrap.ops.batch_norm_prelu`."""
+    if x.dtype == torch.float64:
+        return _torch.batch_norm_prelu(x, norm, slope)
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    assert norm.momentum is not None
+    return _triton_finish.batch_norm_prelu(
+        x,
+        slope,
+        weight=norm.weight,
+        bias=norm.bias,
+        running_mean=norm.running_mean,
+        running_var=norm.running_var,
+        new_batch_weight=norm.momentum,
+        eps=norm.eps,
     )
-    return out
+
+
+def layer_norm_prelu(x: Tensor, norm: nn.LayerNorm, slope: Tensor, shift: Tensor) -> Tensor:
+    """PReLU after layer norm of x + shift, fused."""
+    if x.dtype == torch.float64:
+        return _torch.layer_norm_prelu(x, norm, slope, shift)
+    return _triton_finish.layer_norm_prelu(x, slope, shift=shift, weight=norm.weight, bias=norm.bias, eps=norm.eps)
+
+
+def bias_prelu(x: Tensor, bias: Tensor, slope: Tensor) -> Tensor:
+    """PReLU of x + bias, fused."""
+    if x.dtype == torch.float64:
+        return _torch.bias_prelu(x, bias, slope)
+    return _triton_finish.bias_prelu(x, slope, bias=bias)
+
+
+def row_cosine(q: Tensor, t: Tensor) -> Tensor:
+    """cos(q_i, t_i) of every row, fused; see `graphstrap.ops.row_cosine`."""
+    if q.dtype == torch.float64:
+        return _torch.row_cosine(q, t)
+    return _triton_finish.row_cosine(q, t.to(q.dtype))
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """x W + bias; see `graphstrap.ops.linear`."""
+    dtype = _csr.product_dtype(weight)
+    result: Tensor = _Linear.apply(x.to(dtype), weight.to(dtype), bias.to(dtype))  # type: ignore[no-untyped-call]
+    return result
+
+
+def move_average(averages: list[Tensor], news: list[Tensor], weight: float | Tensor) -> None:
+    """averages += weight * (news - averages), a few launches for all of them."""
+    steps = torch._foreach_sub(news, averages)
+    torch._foreach_mul_(steps, weight)
+    torch._foreach_add_(averages, steps)
+
+
+# ---- what a view keeps
+
+
+def adjacency(graph: Graph, view: View, norm: str) -> _Pair:
+    """The view's normalised adjacency and its transpose."""
+    by_norm = _adjacencies.setdefault(view, WeakKeyDictionary()).setdefault(graph, {})
+    if norm not in by_norm:
+        by_norm[norm] = _draw(graph, view, norm)
+    return by_norm[norm]
+
+
+def masked_features(graph: Graph, view: View, block: int, features: SparseMatrix) -> _Pair:
+    """The view's features and their transpose."""
+    by_block = _masked_features.setdefault(view, WeakKeyDictionary()).setdefault(graph, {})
+    if block not in by_block:
+        by_block[block] = _mask(graph, view, block, features)
+    return by_block[block]
+
+
+def column_mask(graph: Graph, view: View, block: int) -> Tensor | None:
+    """(F,) one byte for each feature column: whether the view keeps it."""
+    if not view.spec.masks_features:
+        return None
+    by_block = _column_masks.setdefault(view, {})
+    if block not in by_block:
+        threshold = aligned_threshold(view.spec.feature_mask_prob, None)
+        by_block[block] = keep_bytes(
+            graph.num_features[block], view.seed, threshold, device=graph.device, stream=feature_stream(block)
+        )
+    return by_block[block]
+
+
+def _draw(graph: Graph, view: View, norm: str) -> _Pair:
+    back = graph.transpose
+    if graph not in _graph_chunks:
+        _graph_chunks[graph] = Chunks.of(graph.indptr), Chunks.of(back.indptr)
+    forward, backward = _graph_chunks[graph]
+    kept = _kept_edges(graph, view)
+    by_target, by_source = norm != "sum", norm == "symmetric"
+    scale = degree_scale(graph.indptr, kept, graph.edge_weights, symmetric=by_source) if by_target else None
+    shared: dict[str, Any] = {"kept": kept, "weights": graph.edge_weights, "scale": scale, "loops": True}
+    turned: dict[str, Any] = {"positions": back.edge_positions, "scale_row": by_source, "scale_column": by_target}
+    return (
+        compact(forward, graph.indices, scale_row=by_target, scale_column=by_source, **shared),
+        compact(backward, back.indices, **turned, **shared),
+    )
+
+
+def _kept_edges(graph: Graph, view: View) -> Tensor | None:
+    if not view.spec.drops_edges:
+        return None
+    ids = pair_ids(graph) if view.spec.drop_directions_together else graph.edge_ids
+    threshold = aligned_threshold(view.spec.edge_drop_prob, graph.edge_ids)
+    return keep_bytes(graph.num_edges, view.seed, threshold, ids=ids, device=graph.device)
+
+
+def _mask(graph: Graph, view: View, block: int, features: SparseMatrix) -> _Pair:
+    turned = features.transpose
+    if features not in _matrix_chunks:
+        _matrix_chunks[features] = Chunks.of(features.indptr), Chunks.of(turned.indptr)
+    forward, backward = _matrix_chunks[features]
+    kept, keys = _kept_features(graph, view, block, features)
+    order, values = features.transpose_order, features.values
+    return (
+        compact(forward, features.indices, kept=kept, key=keys[0], weights=values),
+        compact(backward, turned.indices, kept=kept, key=keys[1], positions=order, weights=values),
+    )
+
+
+def _kept_features(
+    graph: Graph, view: View, block: int, features: SparseMatrix
+) -> tuple[Tensor | None, tuple[str, str]]:
+    """One byte for each entry or each column, and what the matrix and its transpose look it up by."""
+    spec, num_columns, stream = view.spec, features.num_columns, feature_stream(block)
+    if not spec.masks_features:
+        return None, ("entry", "entry")
+    if spec.mask_elements:
+        ids = global_rows(graph, block)[features.rows] * num_columns + features.indices
+        threshold = aligned_threshold(spec.feature_mask_prob, features.indices)
+        return keep_bytes(len(ids), view.seed, threshold, ids=ids, device=graph.device, stream=stream), (
+            "entry",
+            "entry",
+        )
+    threshold = aligned_threshold(spec.feature_mask_prob, None)
+    return keep_bytes(num_columns, view.seed, threshold, device=graph.device, stream=stream), ("column", "row")
+
+
+# ---- the product and its gradient
+
+
+def _times(matrices: _Pair, *tables: Tensor) -> tuple[Tensor, ...]:
+    result: tuple[Tensor, ...] = _Product.apply(*matrices, *tables)  # type: ignore[no-untyped-call]
+    return result
+
+
+def _masked(weight: Tensor, columns: Tensor | None, features: Tensor) -> Tensor:
+    """m o W, in the features' type, with rows of zeros where the features have columns of zeros."""
+    result: Tensor = _MaskedWeight.apply(weight, columns, features.shape[1], features.dtype)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _MaskedWeight(torch.autograd.Function):
+    """The rows of a weight whose feature columns a view keeps; the gradient is masked alike."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, kept: Tensor | None, num_rows: int, dtype: torch.dtype) -> Tensor:
+        ctx.kept, ctx.like = kept, weight
+        return mask_rows(weight, kept, num_rows=num_rows, dtype=dtype)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        return mask_rows(gradient, ctx.kept, num_rows=len(ctx.like), dtype=ctx.like.dtype), None, None, None
+
+
+class _Linear(torch.autograd.Function):
+    """x W + bias. The bias's gradient is a product with ones: a third of the time of PyTorch's sum over rows."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return torch.addmm(bias, x, weight)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        x, weight = ctx.saved_tensors
+        ones = gradient.new_ones(1, len(gradient))
+        return gradient @ weight.T, x.T @ gradient, (ones @ gradient).squeeze(0)
+
+
+class _Product(torch.autograd.Function):
+    """M H of every table H that is given; the gradient with respect to H is M^T G."""
+
+    @staticmethod
+    def forward(ctx: Any, matrix: ChunkedMatrix, transposed: ChunkedMatrix, *tables: Tensor) -> tuple[Tensor, ...]:
+        ctx.transposed = transposed
+        ctx.set_materialize_grads(False)
+        outs = matrix.times(*tables)
+        wanted = ctx.needs_input_grad[2:]
+        ctx.mark_non_differentiable(*(out for out, needed in zip(outs, wanted, strict=True) if not needed))
+        return tuple(outs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        results = [None if gradient is None else ctx.transposed.times(gradient)[0] for gradient in gradients]
+        return (None, None, *results)

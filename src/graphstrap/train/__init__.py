@@ -1,5 +1,5 @@
-"""The one training loop, its schedules, monitors and progress bar."""
+"""Training: one loop for every method, one model or many."""
 
-from graphstrap.train.loop import DivergedError, InterruptedTrainingError, train
+from graphstrap.train.loop import DivergedError, Evaluate, InterruptedTrainingError, Trainee, train, train_together
 
-__all__ = ["DivergedError", "InterruptedTrainingError", "train"]
+__all__ = ["DivergedError", "Evaluate", "InterruptedTrainingError", "Trainee", "train", "train_together"]

@@ -1,24 +1,24 @@
 """The training loop: the only one. It knows steps, schedules, logs and checkpoints, and nothing of what a method
-computes."""
+computes. One model or many: many train side by side on the same graph, each with a seed and a run folder of its own."""
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
 from graphstrap.graph import Graph
 from graphstrap.methods import Method
-from graphstrap.recipe import Recipe, TrainRecipe
+from graphstrap.recipe import Recipe
 from graphstrap.run import Run
 from graphstrap.train.interrupt import Interrupt
+from graphstrap.train.log import Log
 from graphstrap.train.memory import keep_freed_memory
-from graphstrap.train.monitor import monitor_embeddings
 from graphstrap.train.progress import TrainingBar
-from graphstrap.train.step import make_step
+from graphstrap.train.step import EagerStep, StepsTogether, make_step
 
 Evaluate = Callable[[Method], dict[str, float]]
 
@@ -35,6 +35,16 @@ class DivergedError(Exception):
     """The loss is no longer a number. The last checkpoint is from before."""
 
 
+@dataclass(frozen=True)
+class Trainee:
+    """A model to train: its method, its seed, where it is saved, and how it is evaluated on the way."""
+
+    method: Method
+    seed: int
+    run: Run | None = None
+    evaluate: Evaluate | None = None
+
+
 def train(
     method: Method,
     graph: Graph,
@@ -49,29 +59,60 @@ def train(
 
     Everything random in a step is a function of (seed, step), so a resumed run is the uninterrupted run, bit for bit.
     """
+    return train_together([Trainee(method, seed, run, evaluate)], graph, recipe=recipe, progress=progress)[0]
+
+
+def train_together(
+    trainees: Sequence[Trainee], graph: Graph, *, recipe: Recipe, progress: bool = False
+) -> list[list[dict[str, Any]]]:
+    """Train every model, each as it would be trained alone. Returns the metrics of each."""
     keep_freed_memory()
-    settings = recipe.train
-    take_step = make_step(method, graph, recipe=recipe, seed=seed)
-    module, optimizer = take_step.module, take_step.optimizer
-    start = 0 if run is None else run.restore(module, optimizer)
-    log = _Log(settings, run, start)
-    with TrainingBar(settings.steps, start=start, shown=progress) as bar, Interrupt() as interrupt:
-        for step in range(start + 1, settings.steps + 1):
-            loss, stats = take_step(step)
-            last = step == settings.steps
-            evaluation_is_due = evaluate is not None and _is_due(step, settings.evaluate_every, settings.steps)
-            if evaluation_is_due or _is_due(step, settings.log_every, settings.steps) or step == 1:
-                extra = evaluate(method) if evaluate is not None and evaluation_is_due else {}
-                log.write(step, loss, stats, {"learning_rate": take_step.learning_rate, **extra})
-                bar.update(step, loss=log.records[-1]["loss"], speed=log.speed)
-            bar.update(step)
-            if run is not None and (last or interrupt.requested or log.checkpoint_is_due()):
-                _raise_if_diverged(float(loss), step)
-                run.checkpoint(module, optimizer, step)
-                log.checkpoint_done()
-            if interrupt.requested and not last:
+    courses = [_Course(trainee, graph, recipe) for trainee in trainees]
+    take_steps = StepsTogether([course.take_step for course in courses])
+    start, steps = max(course.start for course in courses), recipe.train.steps
+    with TrainingBar(steps, start=start, shown=progress) as bar, Interrupt() as interrupt:
+        for course in courses:
+            course.catch_up(start)  # an interruption may have found some of them saved and others not
+        for step in range(start + 1, steps + 1):
+            results = take_steps(step)
+            for course, (loss, stats) in zip(courses, results, strict=True):
+                course.record(step, loss, stats, save_now=interrupt.requested)
+            bar.update(step, loss=courses[0].log.loss, speed=courses[0].log.speed)
+            if interrupt.requested and step < steps:
                 raise InterruptedTrainingError(step)
-    return log.records
+    return [course.log.records for course in courses]
+
+
+class _Course:
+    """One model's way through training: its step, its log, its checkpoints."""
+
+    def __init__(self, trainee: Trainee, graph: Graph, recipe: Recipe) -> None:
+        self.trainee, self.settings = trainee, recipe.train
+        self.take_step: EagerStep = make_step(trainee.method, graph, recipe=recipe, seed=trainee.seed)
+        module, optimizer = self.take_step.module, self.take_step.optimizer
+        self.start = 0 if trainee.run is None else trainee.run.restore(module, optimizer)
+        self.log = Log(trainee.run, start=self.start, check=_raise_if_diverged)
+
+    def catch_up(self, step: int) -> None:
+        for missed in range(self.start + 1, step + 1):
+            loss, stats = self.take_step(missed)
+            self.record(missed, loss, stats, save_now=missed == step)
+
+    def record(self, step: int, loss: Tensor, stats: dict[str, Tensor], *, save_now: bool) -> None:
+        """Log and save what is due after a step."""
+        settings, trainee = self.settings, self.trainee
+        last = step == settings.steps
+        evaluate = trainee.evaluate if _is_due(step, settings.evaluate_every, settings.steps) else None
+        if evaluate is not None or _is_due(step, settings.log_every, settings.steps) or step == 1:
+            extra = {} if evaluate is None else evaluate(trainee.method)
+            self.log.note(step, loss, stats, {"learning_rate": self.take_step.rate(step), **extra})
+        if last or save_now:
+            self.log.settle()
+        if trainee.run is not None and (last or save_now or self.log.seconds_since_save >= settings.checkpoint_seconds):
+            _raise_if_diverged(float(loss), step)
+            self.log.settle()
+            trainee.run.checkpoint(self.take_step.module, self.take_step.optimizer, step)
+            self.log.saved()
 
 
 def _is_due(step: int, every: int, last: int) -> bool:
@@ -84,35 +125,3 @@ def _raise_if_diverged(loss: float, step: int) -> None:
             f"the loss became {loss} by step {step}: try a lower train.learning_rate or encoder.norm=batch; "
             "the last checkpoint, if any, is from before"
         )
-
-
-class _Log:
-    """Metrics of this session, and the clock that says when a checkpoint is due."""
-
-    def __init__(self, settings: TrainRecipe, run: Run | None, start: int) -> None:
-        self.records: list[dict[str, Any]] = []
-        self.speed = 0.0
-        self._settings, self._run = settings, run
-        self._last_step, self._last_time = start, time.monotonic()
-        self._last_checkpoint = time.monotonic()
-
-    def write(self, step: int, loss: Tensor, stats: dict[str, Tensor], extra: dict[str, float]) -> None:
-        value = float(loss)
-        _raise_if_diverged(value, step)
-        now = time.monotonic()
-        self.speed = (step - self._last_step) / max(1e-9, now - self._last_time)
-        self._last_step, self._last_time = step, now
-        record: dict[str, Any] = {"step": step, "loss": value}
-        if "embedding" in stats:
-            record |= monitor_embeddings(stats["embedding"])
-        record |= extra
-        record["steps_per_second"] = round(self.speed, 3)
-        self.records.append(record)
-        if self._run is not None:
-            self._run.log(record)
-
-    def checkpoint_is_due(self) -> bool:
-        return time.monotonic() - self._last_checkpoint >= self._settings.checkpoint_seconds
-
-    def checkpoint_done(self) -> None:
-        self._last_checkpoint = time.monotonic()

@@ -1,4 +1,8 @@
-"""Signs of collapse: how far embeddings spread, how long they are, how many directions they use."""
+"""Signs of collapse: how far embeddings spread, how long they are, how many directions they use.
+
+In two halves, so that a GPU never waits: `embedding_moments` is a few small tensors made where the embeddings are,
+`describe_moments` turns them into numbers on the CPU, later.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +11,25 @@ from torch import Tensor
 
 
 @torch.no_grad()
-def monitor_embeddings(h: Tensor) -> dict[str, float]:
-    """`spread`: standard deviation over nodes divided by the mean norm (0 when all nodes are alike); `mean_norm`;
-    `effective_rank`: exp of the entropy of the normalised singular values (Roy and Vetterli, 2007), from 1 to D."""
+def embedding_moments(h: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean norm (), and covariance (D, D) over nodes."""
     h = h.float()
     centred = h - h.mean(0)
-    mean_norm = h.norm(dim=1).mean()
-    deviation = centred.square().sum(1).mean().sqrt()
-    covariance = centred.T @ centred / len(h)  # (D, D)
-    singular = torch.linalg.eigvalsh(covariance.double()).clamp(min=0).sqrt()
+    return h.norm(dim=1).mean(), centred.T @ centred / len(h)
+
+
+def describe_moments(mean_norm: Tensor, covariance: Tensor) -> dict[str, float]:
+    """`spread`: standard deviation over nodes divided by the mean norm (0 when all nodes are alike); `mean_norm`;
+    `effective_rank`: exp of the entropy of the normalised singular values (Roy and Vetterli, 2007), from 1 to D."""
+    length, covariance = mean_norm.double(), covariance.double()
+    deviation = covariance.trace().sqrt()
+    singular = torch.linalg.eigvalsh(covariance).clamp(min=0).sqrt()
     share = singular / singular.sum().clamp(min=1e-12)
     entropy = -(share * share.clamp(min=1e-12).log()).sum()
-    values = torch.stack(
-        [deviation.double() / mean_norm.double().clamp(min=1e-12), mean_norm.double(), entropy.exp()]
-    ).tolist()
+    values = torch.stack([deviation / length.clamp(min=1e-12), length, entropy.exp()]).tolist()
     return dict(zip(("spread", "mean_norm", "effective_rank"), values, strict=True))
+
+
+def monitor_embeddings(h: Tensor) -> dict[str, float]:
+    """Both halves at once."""
+    return describe_moments(*embedding_moments(h))

@@ -3,13 +3,17 @@ replayed.
 
 At ten thousand nodes a GPU step is bound by the launching of its kernels. Captured, all of them are one launch; what
 changes from step to step (view seeds, learning rate, the step itself) lives in device tensors that are filled before
-each replay.
+each replay. The steps of several models are captured together, on parallel lanes: one model's small kernels fill the
+gaps of another's, and each computes exactly what it would alone.
 """
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, cast
 
@@ -19,11 +23,15 @@ from torch import Tensor, nn
 from graphstrap.graph import Graph
 from graphstrap.methods import Method
 from graphstrap.recipe import Recipe
+from graphstrap.train.precision import computing_in, resolve_precision
 from graphstrap.train.schedule import learning_rate_at
 from graphstrap.view import View
 from graphstrap.views import draw_seeds
 
+Result = tuple[Tensor, dict[str, Tensor]]
+
 _WARMUP_STEPS = 3
+_NUM_LANES = 6
 logger = logging.getLogger(__name__)
 
 
@@ -35,29 +43,33 @@ class EagerStep:
         self.module = cast(nn.Module, method)
         self.specs = recipe.views.specs()
         self.optimizer = make_optimizer(self.module, recipe)
+        self.precision = resolve_precision(recipe.train.precision, graph.device)
 
     @property
     def learning_rate(self) -> float:
         return float(self.optimizer.param_groups[0]["lr"])
 
-    def __call__(self, step: int) -> tuple[Tensor, dict[str, Tensor]]:
-        rate = self._rate(step)
+    def __call__(self, step: int) -> Result:
+        rate = self.rate(step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        return self._run(draw_seeds(len(self.specs), seed=self.seed, step=step), step)
+        return self.run(draw_seeds(len(self.specs), seed=self.seed, step=step), step)
 
-    def _rate(self, step: int) -> float:
+    def rate(self, step: int) -> float:
+        """The learning rate of a step."""
         train = self.recipe.train
         return learning_rate_at(
             step, base=train.learning_rate, warmup_steps=train.warmup_steps, total_steps=train.steps
         )
 
-    def _run(self, seeds: Any, step: int | Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def run(self, seeds: Any, step: int | Tensor) -> Result:
+        """The step itself, for views of these seeds."""
         self.module.train()
         views = [View(spec, seeds[index]) for index, spec in enumerate(self.specs)]
-        loss, stats = self.method.loss(self.graph, views)
-        self.optimizer.zero_grad(set_to_none=True)
-        torch.autograd.backward(loss)
+        with computing_in(self.precision, self.graph.device):
+            loss, stats = self.method.loss(self.graph, views)
+            self.optimizer.zero_grad(set_to_none=True)
+            torch.autograd.backward(loss)
         self.optimizer.step()
         self.method.after_step(step)
         return loss.detach(), stats
@@ -70,43 +82,30 @@ class CapturedStep(EagerStep):
         super().__init__(method, graph, recipe=recipe, seed=seed)
         self._seeds = torch.zeros(len(self.specs), dtype=torch.int64, device=graph.device)
         self._step = torch.zeros((), dtype=torch.int64, device=graph.device)
-        self._captured: torch.cuda.CUDAGraph | None = None
-        self._result: tuple[Tensor, dict[str, Tensor]]
+        self._captured: _Capture | None = None
 
-    def __call__(self, step: int) -> tuple[Tensor, dict[str, Tensor]]:
+    def __call__(self, step: int) -> Result:
         if self._captured is None:
-            self._capture()
-        assert self._captured is not None
-        self._fill(step)
-        self._captured.replay()
-        return self._result
+            self._captured = _Capture([self])
+        return self._captured.replay(step)[0]
 
-    def _fill(self, step: int) -> None:
+    def fill(self, step: int) -> None:
+        """Write what this step needs into the tensors that the capture reads."""
         seeds = torch.tensor(draw_seeds(len(self.specs), seed=self.seed, step=step))
         self._seeds.copy_(seeds, non_blocking=True)
         self._step.fill_(step)
         for group in self.optimizer.param_groups:
-            group["lr"].fill_(self._rate(step))
+            group["lr"].fill_(self.rate(step))
 
-    def _capture(self) -> None:
-        before = self._snapshot()
-        self._fill(1)
-        side = _side_stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(_WARMUP_STEPS):
-                self._run(self._seeds, self._step)
-        torch.cuda.current_stream().wait_stream(side)
-        captured = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(captured):
-            self._result = self._run(self._seeds, self._step)
-        self._restore(before)
-        self._captured = captured
+    def run_filled(self) -> Result:
+        """The step on what `fill` wrote."""
+        return self.run(self._seeds, self._step)
 
-    def _snapshot(self) -> dict[str, Tensor]:
+    def snapshot(self) -> dict[str, Tensor]:
+        """A copy of every weight, statistic and moment."""
         return {name: tensor.clone() for name, tensor in self._state().items()}
 
-    def _restore(self, before: dict[str, Tensor]) -> None:
+    def restore(self, before: dict[str, Tensor]) -> None:
         """What warming up has moved goes back; optimiser state that it made starts from zero."""
         with torch.no_grad():
             for name, tensor in self._state().items():
@@ -122,9 +121,79 @@ class CapturedStep(EagerStep):
         return state
 
 
+class StepsTogether:
+    """The steps of several models on one graph: on CUDA one captured program, elsewhere one after the other."""
+
+    def __init__(self, steps: Sequence[EagerStep]) -> None:
+        self.steps = steps
+        self._captured: _Capture | None = None
+
+    def __call__(self, step: int) -> list[Result]:
+        captured = [one for one in self.steps if isinstance(one, CapturedStep)]
+        if len(captured) < len(self.steps) or len(captured) == 1:
+            return [one(step) for one in self.steps]
+        if self._captured is None:
+            self._captured = _Capture(captured)
+        return self._captured.replay(step)
+
+
+class _Capture:
+    """One CUDA graph of the steps of one or more models."""
+
+    def __init__(self, steps: Sequence[CapturedStep]) -> None:
+        self.steps = steps
+        main = torch.cuda.current_stream()
+        lanes = _lanes(min(_NUM_LANES, len(steps)))
+        for one in steps:
+            before = one.snapshot()
+            one.fill(1)
+            lanes[0].wait_stream(main)
+            with torch.cuda.stream(lanes[0]):
+                for _ in range(_WARMUP_STEPS):
+                    one.run_filled()
+            main.wait_stream(lanes[0])
+            one.restore(before)
+        self._graph = torch.cuda.CUDAGraph()
+        with _no_garbage_collection(), torch.cuda.graph(self._graph):
+            main = torch.cuda.current_stream()
+            self._results = [self._record(one, lanes[k % len(lanes)], main) for k, one in enumerate(steps)]
+            for lane in lanes:
+                main.wait_stream(lane)
+
+    @staticmethod
+    def _record(one: CapturedStep, lane: torch.cuda.Stream, main: torch.cuda.Stream) -> Result:
+        lane.wait_stream(main)
+        with torch.cuda.stream(lane):
+            return one.run_filled()
+
+    def replay(self, step: int) -> list[Result]:
+        for one in self.steps:
+            one.fill(step)
+        self._graph.replay()
+        return self._results
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """An earlier capture that is thrown away while another is recorded would spoil it."""
+    gc.collect()
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 @cache
-def _side_stream() -> torch.cuda.Stream:
-    """One for all captures: every new stream keeps a workspace of its own."""
+def _lanes(number: int) -> list[torch.cuda.Stream]:
+    """The same ones for all captures: every new stream keeps a workspace of its own."""
+    return [_lane(index) for index in range(number)]
+
+
+@cache
+def _lane(index: int) -> torch.cuda.Stream:
     return torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
 

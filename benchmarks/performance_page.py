@@ -1,0 +1,16 @@
+"""Write the tables and plots of docs/performance.md anew from benchmarks/results/.
+
+python benchmarks/performance_page.py
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from graphstrap.bench.page import update_page
+
+REPOSITORY = Path(__file__).parent.parent
+
+if __name__ == "__main__":
+    docs = REPOSITORY / "docs"
+    update_page(docs / "performance.md", results=REPOSITORY / "benchmarks" / "results", images=docs / "images")

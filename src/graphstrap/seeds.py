@@ -1,0 +1,103 @@
+"""Many seeds at once: independent models of one recipe on one graph, trained in one program.
+
+On CUDA their steps are captured together and fill each other's gaps; each model is, bit for bit, the one that its seed
+gives alone. Every seed has a run folder of its own, `seed-0`, `seed-1`, ..., inside the folder that was asked for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphstrap.errors import InputError
+from graphstrap.estimator import BGRL, train_estimators
+from graphstrap.evaluate import Evaluation, evaluate
+from graphstrap.graph import Graph
+from graphstrap.io.atomic import atomic_write
+from graphstrap.run import Run
+
+LIST_FILE = "seeds.json"
+
+
+def fit_seeds(
+    estimator: BGRL,
+    graph: Graph,
+    *,
+    seeds: Sequence[int],
+    run: str | Path | None = None,
+    source: Mapping[str, Any] | None = None,
+    progress: bool = False,
+) -> list[BGRL]:
+    """Fit copies of an estimator, one for each seed."""
+    if len(set(seeds)) < len(seeds) or not seeds:
+        raise InputError(f"seeds must be different numbers, at least one of them, got {list(seeds)}")
+    estimators = [BGRL(**{**estimator.get_params(), "seed": seed}) for seed in seeds]
+    for one in estimators:
+        one.build(graph)
+    prepared = estimators[0].model_.transform(graph)
+    runs: list[Run | None] = [None] * len(seeds)
+    if run is not None:
+        folder = Path(run)
+        _make_folder(folder, seeds)
+        runs = [one.create_run(folder / f"seed-{one.seed}", graph, source=source or {}) for one in estimators]
+    train_estimators(estimators, graph, prepared, runs, progress=progress)
+    return estimators
+
+
+def resume_seeds(folder: str | Path, graph: Graph, *, progress: bool = False) -> list[BGRL]:
+    """Go on with interrupted seeds, each exactly where its last checkpoint stands."""
+    runs = [Run.open(one) for one in seed_folders(Path(folder))]
+    estimators = [BGRL.of_run(run, graph) for run in runs]
+    train_estimators(estimators, graph, estimators[0].model_.transform(graph), runs, progress=progress)
+    return estimators
+
+
+def evaluate_runs(
+    folders: Sequence[Path], graph: Graph, *, protocol: str, num_runs: int, device: str
+) -> dict[int, Evaluation]:
+    """The evaluation of every seed's run, on the same splits."""
+    models = [BGRL.load(folder, device=device) for folder in folders]
+    return {one.seed: evaluate(one.embed(graph), graph, protocol=protocol, num_runs=num_runs) for one in models}
+
+
+def over_seeds(evaluations: Sequence[Evaluation]) -> Evaluation:
+    """All runs of all seeds as one evaluation; its deviation is that of the runs."""
+    if len(evaluations) == 1:
+        return evaluations[0]
+    runs = tuple(run for one in evaluations for run in one.runs)
+    detail = f"{evaluations[0].detail}, {len(evaluations)} seeds"
+    mean, std = float(np.mean(runs)), float(np.std(runs))
+    return replace(evaluations[0], mean=mean, std=std, runs=runs, detail=detail)
+
+
+def seed_folders(folder: Path) -> list[Path]:
+    """The run folders of a folder of seeds; none for any other folder."""
+    if not (folder / LIST_FILE).exists():
+        return []
+    try:
+        seeds = json.loads((folder / LIST_FILE).read_text(encoding="utf-8"))["seeds"]
+        folders = [folder / f"seed-{int(seed)}" for seed in seeds]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{folder / LIST_FILE} is damaged: {error}") from error
+    missing = [one.name for one in folders if not one.is_dir()]
+    if missing or not folders:
+        raise InputError(f"{folder} was cut before all of its seeds began ({', '.join(missing)}): delete it, fit again")
+    return folders
+
+
+def _make_folder(folder: Path, seeds: Sequence[int]) -> None:
+    if folder.exists():
+        raise InputError(
+            f"run folder {folder} exists: choose another --run, or go on with `graphstrap resume {folder}`"
+        )
+    try:
+        folder.mkdir(parents=True)
+        with atomic_write(folder / LIST_FILE) as temporary:
+            temporary.write_text(json.dumps({"seeds": list(seeds)}) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"run folder {folder} cannot be made: {error.strerror or error}") from error

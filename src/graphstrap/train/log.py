@@ -1,0 +1,82 @@
+"""The log of one model's training: numbers are noted on the device and read one note later, so that a GPU never
+waits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphstrap.run import Run
+from graphstrap.train.monitor import describe_moments, embedding_moments
+
+
+class Log:
+    """Metrics of this session, and the clock that says how old the last checkpoint is."""
+
+    def __init__(self, run: Run | None, *, start: int, check: Callable[[float, int], None]) -> None:
+        self.records: list[dict[str, Any]] = []
+        self.speed, self.loss = 0.0, float("nan")
+        self._run, self._check = run, check
+        self._last_step, self._last_time = start, time.monotonic()
+        self._last_save = time.monotonic()
+        self._waiting: _Note | None = None
+
+    @property
+    def seconds_since_save(self) -> float:
+        return time.monotonic() - self._last_save
+
+    def saved(self) -> None:
+        self._last_save = time.monotonic()
+
+    def note(self, step: int, loss: Tensor, stats: dict[str, Tensor], extra: dict[str, float]) -> None:
+        """Take the numbers of a step; the ones noted before are read now, for they have arrived."""
+        moments = embedding_moments(stats["embedding"]) if "embedding" in stats else ()
+        note = _Note(step, extra, [loss.detach(), *moments])
+        self.settle()
+        self._waiting = note
+        if not loss.is_cuda:
+            self.settle()
+
+    def settle(self) -> None:
+        """Read and write down what waits."""
+        note, self._waiting = self._waiting, None
+        if note is None:
+            return
+        loss, *moments = note.read()
+        self.loss = float(loss)
+        self._check(self.loss, note.step)
+        self.speed = (note.step - self._last_step) / max(1e-9, note.time - self._last_time)
+        self._last_step, self._last_time = note.step, note.time
+        record: dict[str, Any] = {"step": note.step, "loss": self.loss}
+        if moments:
+            record |= describe_moments(*moments)
+        record |= note.extra
+        record["steps_per_second"] = round(self.speed, 3)
+        self.records.append(record)
+        if self._run is not None:
+            self._run.log(record)
+
+
+class _Note:
+    """Numbers on their way from the device."""
+
+    def __init__(self, step: int, extra: dict[str, float], tensors: list[Tensor]) -> None:
+        self.step, self.extra, self.time = step, extra, time.monotonic()
+        self._arrived: torch.cuda.Event | None = None
+        if tensors[0].is_cuda:
+            self._tensors = [torch.empty(t.shape, dtype=t.dtype, pin_memory=True) for t in tensors]
+            for ours, theirs in zip(self._tensors, tensors, strict=True):
+                ours.copy_(theirs, non_blocking=True)
+            self._arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._arrived.record()
+        else:
+            self._tensors = tensors
+
+    def read(self) -> list[Tensor]:
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return self._tensors

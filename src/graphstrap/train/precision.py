@@ -1,0 +1,36 @@
+"""What products are computed in. Weights, statistics, sums and the loss are float32 throughout.
+
+fp32   every product in float32
+tf32   matrix products on CUDA with 10-bit mantissas, sums in float32; the same as fp32 on a CPU
+bf16   matrix products, and on CUDA the activations between them, in bfloat16; sums in float32
+auto   the fastest one whose accuracy was measured to be unchanged (docs/performance.md)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+def resolve_precision(name: str, device: torch.device) -> str:
+    """`auto` is bf16 on a GPU that computes in it natively, tf32 on an older one, fp32 on a CPU."""
+    if name != "auto":
+        return name
+    if device.type != "cuda":
+        return "fp32"
+    return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "tf32"
+
+
+@contextmanager
+def computing_in(precision: str, device: torch.device) -> Iterator[None]:
+    """Within the block, products are computed in this precision."""
+    matmul = torch.backends.cuda.matmul
+    before = matmul.fp32_precision
+    matmul.fp32_precision = "ieee" if precision == "fp32" else "tf32"
+    try:
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16"):
+            yield
+    finally:
+        matmul.fp32_precision = before

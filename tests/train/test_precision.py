@@ -1,0 +1,45 @@
+"""What products are computed in, and that nothing of it leaks out."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from conftest import make_communities
+from graphstrap.methods import build_bgrl
+from graphstrap.recipe import Recipe
+from graphstrap.train import train
+from graphstrap.train.precision import computing_in, resolve_precision
+
+CPU = torch.device("cpu")
+
+
+def test_auto_on_a_cpu_is_float32() -> None:
+    assert resolve_precision("auto", CPU) == "fp32"
+    assert resolve_precision("bf16", CPU) == "bf16"
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
+def test_settings_hold_within_the_block_alone(precision: str) -> None:
+    before = torch.backends.cuda.matmul.fp32_precision
+    with computing_in(precision, CPU):
+        assert torch.backends.cuda.matmul.fp32_precision == ("ieee" if precision == "fp32" else "tf32")
+        product = torch.randn(4, 4) @ torch.randn(4, 4)
+        assert product.dtype == (torch.bfloat16 if precision == "bf16" else torch.float32)
+    assert torch.backends.cuda.matmul.fp32_precision == before
+    assert not torch.is_autocast_enabled("cpu")
+
+
+def test_bfloat16_trains_like_float32() -> None:
+    graph = make_communities(num_nodes=200, num_classes=3, seed=0)
+    losses = {}
+    for precision in ("fp32", "bf16"):
+        recipe = Recipe().with_settings(
+            {"encoder.hidden_sizes": [32], "encoder.embedding_size": 16, "train.steps": 30,
+             "train.learning_rate": 0.01, "train.precision": precision}
+        )  # fmt: skip
+        method = build_bgrl(recipe, input_sizes=graph.num_features, seed=0)
+        losses[precision] = [record["loss"] for record in train(method, graph, recipe=recipe, seed=0)]
+        assert all(parameter.dtype == torch.float32 for parameter in method.parameters())
+    assert losses["bf16"] != losses["fp32"]
+    assert losses["bf16"] == pytest.approx(losses["fp32"], rel=0.02)
