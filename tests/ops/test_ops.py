@@ -153,3 +153,32 @@ def test_wrong_norm_and_wrong_device_are_named() -> None:
         ops.propagate(graph, CLEAN, torch.ones(5, 1), norm="max")
     with pytest.raises(InputError, match="auto, cpu or cuda"):
         ops.resolve_device("quantum")
+
+
+@settings(max_examples=20, deadline=None)
+@given(rows=st.integers(2, 40), columns=st.integers(1, 20), slope=st.sampled_from([-0.3, 0.0, 0.25, 1.0]))
+def test_batch_norm_prelu_equals_the_reference(rows: int, columns: int, slope: float) -> None:
+    x = torch.randn(rows, columns, dtype=torch.float64, requires_grad=True)
+    upstream = torch.randn(rows, columns, dtype=torch.float64)
+    results, gradients, norms = [], [], []
+    for backend in (_torch, _csr):
+        norm = torch.nn.BatchNorm1d(columns, eps=1e-2, momentum=0.3).double()
+        torch.nn.init.constant_(norm.weight, 1.5)
+        torch.nn.init.constant_(norm.bias, -0.2)
+        learned = torch.tensor([slope], dtype=torch.float64, requires_grad=True)
+        results.append(backend.batch_norm_prelu(x, norm, learned))
+        gradients.append(torch.autograd.grad(results[-1], (x, norm.weight, norm.bias, learned), upstream))
+        norms.append(norm)
+    torch.testing.assert_close(results[1], results[0])
+    torch.testing.assert_close(gradients[1], gradients[0])
+    torch.testing.assert_close(norms[1].running_mean, norms[0].running_mean)
+    torch.testing.assert_close(norms[1].running_var, norms[0].running_var)
+
+
+def test_linear_prelu_equals_the_reference() -> None:
+    shapes = ((9, 5), (5, 4), (4,), (1,))
+    given = [torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    results = [backend.linear_prelu(*given) for backend in (_torch, _csr)]
+    torch.testing.assert_close(results[1], results[0])
+    gradients = [torch.autograd.grad(result.square().sum(), given) for result in results]
+    torch.testing.assert_close(gradients[1], gradients[0])

@@ -6,13 +6,12 @@ import sys
 
 import pytest
 
-from graphstrap.train.memory import keep_freed_memory
+from graphstrap.train.memory import keep_freed_memory, release_freed_memory
 
 
-def test_advice_is_taken_once_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    keep_freed_memory.cache_clear()
+def test_advice_is_taken_or_the_system_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert release_freed_memory() == sys.platform.startswith("linux")
     assert keep_freed_memory() == sys.platform.startswith("linux")
-    keep_freed_memory.cache_clear()
     monkeypatch.setattr("sys.platform", "darwin")
     assert keep_freed_memory() is False
-    keep_freed_memory.cache_clear()
+    assert release_freed_memory() is False

@@ -8,15 +8,18 @@ import torch
 from conftest import make_communities
 from graphstrap.methods import build_bgrl
 from graphstrap.recipe import Recipe
+from graphstrap.train import precision as precision_module
 from graphstrap.train import train
 from graphstrap.train.precision import computing_in, resolve_precision
 
 CPU = torch.device("cpu")
 
 
-def test_auto_on_a_cpu_is_float32() -> None:
-    assert resolve_precision("auto", CPU) == "fp32"
-    assert resolve_precision("bf16", CPU) == "bf16"
+@pytest.mark.parametrize("has_bf16", [True, False])
+def test_auto_on_a_cpu_is_bfloat16_where_the_processor_has_it(has_bf16: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precision_module, "processor_has_bf16", lambda: has_bf16)
+    assert resolve_precision("auto", CPU) == ("bf16" if has_bf16 else "fp32")
+    assert resolve_precision("fp32", CPU) == "fp32"
 
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])

@@ -19,7 +19,7 @@ from graphstrap.graph import Features, Graph
 from graphstrap.methods import METHODS, Method
 from graphstrap.recipe import Recipe
 from graphstrap.sparse import SparseMatrix
-from graphstrap.train.memory import keep_freed_memory
+from graphstrap.train.memory import keep_freed_memory, release_freed_memory
 from graphstrap.train.precision import computing_in
 from graphstrap.train.step import make_step
 
@@ -32,7 +32,13 @@ def ours(graph: Graph, recipe: Recipe) -> Start:
 
     def start(device: torch.device) -> TakeStep:
         keep_freed_memory()
-        return make_step(build_method(graph, recipe, device=device), _copy_of(graph, device), recipe=recipe, seed=0)
+        step = make_step(build_method(graph, recipe, device=device), _copy_of(graph, device), recipe=recipe, seed=0)
+
+        def take_step(number: int) -> object:
+            keep_freed_memory()
+            return step(number)
+
+        return take_step
 
     return start
 
@@ -50,6 +56,7 @@ def plain_pyg(graph: Graph, recipe: Recipe, *, allow_tf32: bool = False) -> Star
         plain_step = PlainStep(x.to(device, copy=True), edge_index.to(device, copy=True), recipe=recipe)
 
         def take_step(step: int) -> Tensor:
+            release_freed_memory()
             with computing_in("tf32" if allow_tf32 else "fp32", device):
                 return plain_step(step)
 

@@ -1,8 +1,8 @@
 """`graphstrap bench step`: time and peak memory of one training step, ours against plain PyG.
 
 Both sides train on the same graph by the same recipe, in one process and in turn; a row gives the median over rounds
-and the distance between the quartiles. Both run under the thread settings and the memory allocator's settings that
-`graphstrap fit` makes, which help plain PyG too.
+and the distance between the quartiles. Both run under the thread settings that `graphstrap fit` makes. The memory
+allocator is told to keep what is freed for our steps alone: a plain program gives it no such advice.
 
 Memory is each side's alone: its copy of the graph (see `graphstrap.bench.sides`), weights, optimiser state and all that
 three steps need beside them. On CUDA that is the peak of PyTorch's allocator, measured before anything is timed; on a

@@ -44,6 +44,7 @@ def time_in_turn(
     found: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():
+            call()  # whatever the turn before has taken away, such as memory and cache, is not timed
             found[name].append(time_calls(call, repeats=repeats[name], device=device))
     return {name: Timing(tuple(values)) for name, values in found.items()}
 

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from graphstrap.encoders import encode_both
 from graphstrap.encoders.gcn import glorot
 from graphstrap.graph import Graph
-from graphstrap.ops import bias_prelu, linear, move_average, row_cosine
+from graphstrap.ops import linear, linear_prelu, move_average, row_cosine
 from graphstrap.view import CLEAN, View
 
 Stats = dict[str, Tensor]
@@ -100,8 +100,7 @@ class MLP(nn.Module):
         self.slope = nn.Parameter(torch.tensor([0.25]))
 
     def forward(self, h: Tensor) -> Tensor:
-        hidden = bias_prelu(h @ self.weight_1, self.bias_1, self.slope)
-        return linear(hidden, self.weight_2, self.bias_2)
+        return linear(linear_prelu(h, self.weight_1, self.bias_1, self.slope), self.weight_2, self.bias_2)
 
 
 def bootstrap_loss(q: Tensor, t: Tensor) -> Tensor:

@@ -95,6 +95,12 @@ def bias_prelu(x: Tensor, bias: Tensor, slope: Tensor) -> Tensor:
     return result
 
 
+def linear_prelu(x: Tensor, weight: Tensor, bias: Tensor, slope: Tensor) -> Tensor:
+    """PReLU of x W + bias."""
+    result: Tensor = _module(x).linear_prelu(x, weight, bias, slope)
+    return result
+
+
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """x W + bias."""
     result: Tensor = _module(x).linear(x, weight, bias)

@@ -70,12 +70,9 @@ def project_both(graph: Graph, view: View, weight: Tensor, other: Tensor, block:
 
 
 def batch_norm_prelu(x: Tensor, norm: nn.BatchNorm1d, slope: Tensor) -> Tensor:
-    """PReLU after batch norm; in training, the running statistics move."""
-    assert norm.momentum is not None
-    normed = F.batch_norm(
-        x, norm.running_mean, norm.running_var, norm.weight, norm.bias, norm.training, norm.momentum, norm.eps
-    )
-    return prelu(normed, slope)
+    """PReLU after batch norm in training; only x is kept for the backward pass."""
+    result: Tensor = _BatchNormPReLU.apply(_widened(x), norm.weight, norm.bias, slope, norm)  # type: ignore[no-untyped-call]
+    return result
 
 
 def layer_norm_prelu(x: Tensor, norm: nn.LayerNorm, slope: Tensor, shift: Tensor) -> Tensor:
@@ -86,6 +83,11 @@ def layer_norm_prelu(x: Tensor, norm: nn.LayerNorm, slope: Tensor, shift: Tensor
 def bias_prelu(x: Tensor, bias: Tensor, slope: Tensor) -> Tensor:
     """PReLU of x + bias."""
     return prelu(_widened(x) + bias, slope)
+
+
+def linear_prelu(x: Tensor, weight: Tensor, bias: Tensor, slope: Tensor) -> Tensor:
+    """PReLU of x W + bias."""
+    return prelu(_widened(torch.addmm(bias, x, weight)), slope)
 
 
 def prelu(x: Tensor, slope: Tensor) -> Tensor:
@@ -160,6 +162,37 @@ class _SparseProduct(torch.autograd.Function):
         return transposed.times(gradient), None, None
 
 
+class _BatchNormPReLU(torch.autograd.Function):
+    """The normalised values are made again in the backward pass: that costs less than writing and keeping them."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, slope: Tensor, norm: nn.BatchNorm1d) -> Tensor:
+        assert norm.momentum is not None
+        statistics = norm.running_mean, norm.running_var
+        normed, mean, rstd = torch.native_batch_norm(x, weight, bias, *statistics, True, norm.momentum, norm.eps)
+        ctx.save_for_backward(x, weight, bias, mean, rstd)
+        ctx.slope, ctx.eps = float(slope), norm.eps
+        return F.leaky_relu(normed, ctx.slope, inplace=True)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, None]:
+        x, weight, bias, mean, rstd = ctx.saved_tensors
+        scale = weight * rstd
+        normed = torch.addcmul(bias - mean * scale, x, scale)
+        inner, for_slope = _prelu_gradients(gradient, normed, ctx.slope)
+        for_x, for_weight, for_bias = torch.ops.aten.native_batch_norm_backward(
+            inner, x, weight, None, None, mean, rstd, True, ctx.eps, [True, True, True]
+        )
+        return for_x, for_weight, for_bias, for_slope, None
+
+
+def _prelu_gradients(gradient: Tensor, x: Tensor, slope: float) -> tuple[Tensor, Tensor]:
+    """For x and for the slope; x is used up."""
+    for_x = torch.ops.aten.leaky_relu_backward(gradient, x, slope, False)
+    for_slope = torch.dot(gradient.reshape(-1), x.clamp_(max=0).reshape(-1))
+    return for_x, for_slope.reshape(1)
+
+
 class _PReLU(torch.autograd.Function):
     """For one shared slope."""
 
@@ -183,7 +216,8 @@ class _RowCosine(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, t: Tensor) -> Tensor:
         q_length, t_length = q.norm(dim=1).clamp(min=1e-8), t.norm(dim=1).clamp(min=1e-8)
-        cosine: Tensor = torch.einsum("nd,nd->n", q, t) / (q_length * t_length)
+        with torch.autocast(q.device.type, enabled=False):  # a sum of products, but not one to round
+            cosine: Tensor = torch.einsum("nd,nd->n", q, t) / (q_length * t_length)
         ctx.save_for_backward(q, t, q_length, t_length, cosine)
         return cosine
 

@@ -79,6 +79,11 @@ def bias_prelu(x: Tensor, bias: Tensor, slope: Tensor) -> Tensor:
     return prelu(x + bias, slope)
 
 
+def linear_prelu(x: Tensor, weight: Tensor, bias: Tensor, slope: Tensor) -> Tensor:
+    """PReLU of x W + bias."""
+    return prelu(x @ weight + bias, slope)
+
+
 def prelu(x: Tensor, slope: Tensor) -> Tensor:
     """x where positive, slope times x elsewhere."""
     return torch.where(x > 0, x, slope.to(x.dtype) * x)

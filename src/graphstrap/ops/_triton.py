@@ -25,6 +25,7 @@ from graphstrap.ops._triton_sparse import (
     degree_scale,
     keep_bytes,
     mask_rows,
+    select_rows,
 )
 from graphstrap.sparse import SparseMatrix
 from graphstrap.view import View
@@ -74,7 +75,7 @@ def _project(graph: Graph, view: View, weights: list[Tensor], block: int) -> Seq
         return [_csr.project(graph, view, weight, block) for weight in weights]
     if isinstance(features, SparseMatrix):
         dtype = _csr.product_dtype(weights[0])
-        return _times(masked_features(graph, view, block, features), *(weight.to(dtype) for weight in weights))
+        return _times(masked_features(graph, view, block, features), *weights, dtype=dtype)
     columns = column_mask(graph, view, block)
     return [features @ _masked(weight, columns, features) for weight in weights]
 
@@ -117,6 +118,11 @@ def row_cosine(q: Tensor, t: Tensor) -> Tensor:
     if q.dtype == torch.float64:
         return _torch.row_cosine(q, t)
     return _triton_finish.row_cosine(q, t.to(q.dtype))
+
+
+def linear_prelu(x: Tensor, weight: Tensor, bias: Tensor, slope: Tensor) -> Tensor:
+    """PReLU of x W + bias, what follows the product fused."""
+    return bias_prelu(x @ weight, bias, slope)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -194,37 +200,35 @@ def _mask(graph: Graph, view: View, block: int, features: SparseMatrix) -> _Pair
     if features not in _matrix_chunks:
         _matrix_chunks[features] = Chunks.of(features.indptr), Chunks.of(turned.indptr)
     forward, backward = _matrix_chunks[features]
-    kept, keys = _kept_features(graph, view, block, features)
-    order, values = features.transpose_order, features.values
+    values = features.values
+    columns = None if view.spec.mask_elements else column_mask(graph, view, block)
+    if columns is not None:
+        return (
+            compact(forward, features.indices, kept=columns, key="column", weights=values),
+            select_rows(backward, turned.indices, turned.values, columns),
+        )
+    kept = _kept_elements(graph, view, block, features)
     return (
-        compact(forward, features.indices, kept=kept, key=keys[0], weights=values),
-        compact(backward, turned.indices, kept=kept, key=keys[1], positions=order, weights=values),
+        compact(forward, features.indices, kept=kept, weights=values),
+        compact(backward, turned.indices, kept=kept, positions=features.transpose_order, weights=values),
     )
 
 
-def _kept_features(
-    graph: Graph, view: View, block: int, features: SparseMatrix
-) -> tuple[Tensor | None, tuple[str, str]]:
-    """One byte for each entry or each column, and what the matrix and its transpose look it up by."""
-    spec, num_columns, stream = view.spec, features.num_columns, feature_stream(block)
+def _kept_elements(graph: Graph, view: View, block: int, features: SparseMatrix) -> Tensor | None:
+    """One byte for each entry; None where all stay."""
+    spec = view.spec
     if not spec.masks_features:
-        return None, ("entry", "entry")
-    if spec.mask_elements:
-        ids = global_rows(graph, block)[features.rows] * num_columns + features.indices
-        threshold = aligned_threshold(spec.feature_mask_prob, features.indices)
-        return keep_bytes(len(ids), view.seed, threshold, ids=ids, device=graph.device, stream=stream), (
-            "entry",
-            "entry",
-        )
-    threshold = aligned_threshold(spec.feature_mask_prob, None)
-    return keep_bytes(num_columns, view.seed, threshold, device=graph.device, stream=stream), ("column", "row")
+        return None
+    ids = global_rows(graph, block)[features.rows] * features.num_columns + features.indices
+    threshold = aligned_threshold(spec.feature_mask_prob, features.indices)
+    return keep_bytes(len(ids), view.seed, threshold, ids=ids, device=graph.device, stream=feature_stream(block))
 
 
 # ---- the product and its gradient
 
 
-def _times(matrices: _Pair, *tables: Tensor) -> tuple[Tensor, ...]:
-    result: tuple[Tensor, ...] = _Product.apply(*matrices, *tables)  # type: ignore[no-untyped-call]
+def _times(matrices: _Pair, *tables: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, ...]:
+    result: tuple[Tensor, ...] = _Product.apply(*matrices, dtype or tables[0].dtype, *tables)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -263,18 +267,21 @@ class _Linear(torch.autograd.Function):
 
 
 class _Product(torch.autograd.Function):
-    """M H of every table H that is given; the gradient with respect to H is M^T G."""
+    """M H of every table H that is given, computed in `dtype`; the gradient with respect to H is M^T G, in H's type."""
 
     @staticmethod
-    def forward(ctx: Any, matrix: ChunkedMatrix, transposed: ChunkedMatrix, *tables: Tensor) -> tuple[Tensor, ...]:
-        ctx.transposed = transposed
+    def forward(
+        ctx: Any, matrix: ChunkedMatrix, transposed: ChunkedMatrix, dtype: torch.dtype, *tables: Tensor
+    ) -> tuple[Tensor, ...]:
+        ctx.transposed, ctx.dtype = transposed, tables[0].dtype
         ctx.set_materialize_grads(False)
-        outs = matrix.times(*tables)
-        wanted = ctx.needs_input_grad[2:]
+        outs = matrix.times(*(table.to(dtype) for table in tables))
+        wanted = ctx.needs_input_grad[3:]
         ctx.mark_non_differentiable(*(out for out, needed in zip(outs, wanted, strict=True) if not needed))
         return tuple(outs)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        results = [None if gradient is None else ctx.transposed.times(gradient)[0] for gradient in gradients]
-        return (None, None, *results)
+        times, dtype = ctx.transposed.times, ctx.dtype
+        results = [None if gradient is None else times(gradient, dtype=dtype)[0] for gradient in gradients]
+        return (None, None, None, *results)

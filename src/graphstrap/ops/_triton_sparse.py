@@ -137,8 +137,6 @@ else:
             stays = stays & (tl.load(kept + position, mask=stays, other=0) != 0)
         elif key == "column":
             stays = stays & (tl.load(kept + column, mask=stays, other=0) != 0)
-        elif key == "row":
-            stays = stays & (tl.load(kept + row, mask=valid, other=0) != 0)[:, None]
         row_scale = tl.load(scale + row, mask=valid, other=0.0) if scale_row or has_loops else valid.to(tl.float32)
         if scale_row:
             weight *= row_scale[:, None]
@@ -289,11 +287,12 @@ class ChunkedMatrix:
     columns: Tensor
     weights: Tensor
 
-    def times(self, *tables: Tensor) -> list[Tensor]:
-        """The matrix times one or two tables of the same shape and type, in one pass."""
+    def times(self, *tables: Tensor, dtype: torch.dtype | None = None) -> list[Tensor]:
+        """The matrix times one or two tables of the same shape and type, in one pass; results in `dtype` or theirs."""
         tables = tuple(table.contiguous() for table in tables)
         num_columns, chunks = tables[0].shape[1], self.chunks
-        outs = [table.new_empty(chunks.num_rows, num_columns) for table in tables]
+        dtype = dtype or tables[0].dtype
+        outs = [table.new_empty(chunks.num_rows, num_columns, dtype=dtype) for table in tables]
         partials = [table.new_empty(chunks.num_slots, num_columns, dtype=torch.float32) for table in tables]
         if not chunks.num_rows or not num_columns:
             return outs
@@ -417,6 +416,12 @@ def degree_scale(indptr: Tensor, kept: Tensor | None, weights: Tensor | None, *,
     return out
 
 
+def select_rows(chunks: Chunks, indices: Tensor, weights: Tensor, kept: Tensor) -> ChunkedMatrix:
+    """The matrix with the rows that are not kept emptied; nothing is moved for it."""
+    counts = (chunks.last - chunks.first).int() * kept[chunks.rows]
+    return ChunkedMatrix(chunks, chunks.first, counts, indices, weights)
+
+
 def compact(
     chunks: Chunks,
     indices: Tensor,
@@ -433,7 +438,7 @@ def compact(
     """The matrix of the entries that survive.
 
     Args:
-        kept: one byte for each position, column or row, as `key` says; None keeps all.
+        kept: one byte for each position or column, as `key` says; None keeps all.
         positions: where each entry's byte and weight stand; None means at the entry's own place.
         weights: of the entries, by position; None means 1.
         scale: (rows,) factors that `scale_row` and `scale_column` multiply in.

@@ -10,17 +10,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 
 import torch
 
 
 def resolve_precision(name: str, device: torch.device) -> str:
-    """`auto` is bf16 on a GPU that computes in it natively, tf32 on an older one, fp32 on a CPU."""
+    """`auto` is bf16 where the processor or the GPU computes in it natively; else fp32, or tf32 on a GPU."""
     if name != "auto":
         return name
-    if device.type != "cuda":
-        return "fp32"
-    return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "tf32"
+    if device.type == "cuda":
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "tf32"
+    return "bf16" if processor_has_bf16() else "fp32"
+
+
+@cache
+def processor_has_bf16() -> bool:
+    """Whether this CPU multiplies bfloat16 in hardware; emulated, it would be slower than float32."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    flags = next((line for line in text.splitlines() if line.startswith("flags")), "").split()
+    return "avx512_bf16" in flags or "amx_bf16" in flags
 
 
 @contextmanager
