@@ -18,6 +18,10 @@ from graphstrap.errors import InputError
 from graphstrap.view import ViewSpec
 
 
+METHOD_NAMES = ("bgrl", "grace", "gca", "dgi", "gmi", "mvgrl", "barlow-twins", "deepwalk", "node2vec", "supervised")
+CENTRALITIES = ("none", "degree", "pagerank", "eigenvector")
+
+
 def _setting(default: Any, **rules: Any) -> Any:
     """A field with its rules: `choices`, `low` and `high` (both inclusive)."""
     return field(default=default, metadata=rules)
@@ -34,12 +38,15 @@ class DataRecipe:
 
 @dataclass(frozen=True)
 class ViewsRecipe:
-    """Augmentation of the two views."""
+    """Augmentation of the two views. With a `centrality`, edges and features that matter less by it are dropped more
+    often, each with at most `max_drop_prob` (see `views.py`)."""
 
     edge_drop_probs: tuple[float, float] = _setting((0.3, 0.3), low=0.0, high=1.0)
     feature_mask_probs: tuple[float, float] = _setting((0.2, 0.2), low=0.0, high=1.0)
     mask_elements: bool = _setting(False)
     drop_directions_together: bool = _setting(False)
+    centrality: str = _setting("none", choices=CENTRALITIES)
+    max_drop_prob: float = _setting(0.7, low=0.0, high=1.0)
 
     def specs(self) -> list[ViewSpec]:
         return [
@@ -74,12 +81,26 @@ class EncoderRecipe:
 
 @dataclass(frozen=True)
 class MethodRecipe:
-    """`projector_size` 0 means none, the paper's choice."""
+    """The method and its settings; each method's page says which it reads.
 
-    name: str = _setting("bgrl", choices=("bgrl",))
+    `projector_size` 0 means none for BGRL (the paper's choice) and the embedding's size for the contrastive methods.
+    `num_negatives` 0 means all other nodes.
+    """
+
+    name: str = _setting("bgrl", choices=METHOD_NAMES)
     predictor_hidden_size: int = _setting(512, low=1, high=65536)
     target_decay: float = _setting(0.99, low=0.0, high=1.0)
     projector_size: int = _setting(0, low=0, high=65536)
+    temperature: float = _setting(0.5, low=1e-3, high=100.0)
+    num_negatives: int = _setting(0, low=0)
+    redundancy_weight: float = _setting(0.0, low=0.0, high=100.0)
+    teleport_prob: float = _setting(0.2, low=1e-3, high=1.0)
+    walk_length: int = _setting(80, low=2, high=10_000)
+    walks_per_node: int = _setting(10, low=1, high=10_000)
+    window_size: int = _setting(5, low=1, high=1000)
+    return_weight: float = _setting(1.0, low=1e-3, high=1000.0)
+    outward_weight: float = _setting(1.0, low=1e-3, high=1000.0)
+    dropout_prob: float = _setting(0.0, low=0.0, high=0.99)
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL, train_estimators
-from graphstrap.evaluate import Evaluation, evaluate
+from graphstrap.evaluate import Evaluation, evaluate_many
 from graphstrap.graph import Graph
 from graphstrap.io.atomic import atomic_write
+from graphstrap.ops import resolve_device
 from graphstrap.run import Run
 
 LIST_FILE = "seeds.json"
@@ -62,7 +65,15 @@ def evaluate_runs(
 ) -> dict[int, Evaluation]:
     """The evaluation of every seed's run, on the same splits."""
     models = [BGRL.load(folder, device=device) for folder in folders]
-    return {one.seed: evaluate(one.embed(graph), graph, protocol=protocol, num_runs=num_runs) for one in models}
+    embeddings = [embed_on_device(one, graph) for one in models]
+    splits = [0] * len(models)
+    found = evaluate_many(embeddings, graph, protocol=protocol, num_runs=num_runs, seeds=splits)
+    return dict(zip([one.seed for one in models], found, strict=True))
+
+
+def embed_on_device(model: BGRL, graph: Graph) -> Tensor:
+    """(N, D) embeddings where the model computes, which is where they are evaluated."""
+    return torch.from_numpy(model.embed(graph)).to(resolve_device(model.device))
 
 
 def over_seeds(evaluations: Sequence[Evaluation]) -> Evaluation:

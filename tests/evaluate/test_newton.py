@@ -10,7 +10,7 @@ from torch import Tensor
 
 from graphstrap.evaluate import _liblinear, _newton
 from graphstrap.evaluate._axes import principal_axes
-from graphstrap.evaluate._newton import fit_one_vs_rest, minimise
+from graphstrap.evaluate._newton import fit_one_vs_rest, fit_together, minimise
 
 STRENGTHS = (2.0**-10, 0.25, 1.0, 32.0, 1024.0)
 
@@ -136,14 +136,101 @@ def test_same_input_same_bits_and_threads_are_given_back() -> None:
     assert torch.get_num_threads() == num_threads
 
 
+def minimise_for(x: Tensor, labels: Tensor, *, strengths: list[float], start: Tensor, tolerance: float) -> Tensor:
+    """Class 0 against the rest, for each of the strengths."""
+    at_zero = (x.sum(0) / 2 - x[labels == 0].sum(0)).norm()
+    chosen = torch.tensor([strengths], dtype=torch.float64)
+    return minimise(
+        x[None],
+        x[labels == 0].sum(0).repeat(1, len(strengths), 1),
+        strengths=chosen,
+        limits=tolerance * chosen * at_zero,
+        start=start.expand(1, len(strengths), -1),
+    )[0]
+
+
 def test_reaches_the_minimum_from_a_start_that_is_far_off() -> None:
     x, labels = make_problem(num_rows=100, num_columns=6, num_classes=2, seed=10)
-    signs = one_vs_rest_signs(labels)
-    strengths = torch.tensor([1024.0, 1024.0], dtype=torch.float64)
-    with _newton.threads_for(signs.numel()):
-        near = minimise(x, signs, strengths=strengths, start=torch.zeros(2, 7).double(), tolerance=1e-9)
-        far = minimise(x, signs, strengths=strengths, start=torch.full((2, 7), 300.0).double(), tolerance=1e-9)
+    near, far = (
+        minimise_for(x, labels, strengths=[1024.0], start=torch.full((7,), value).double(), tolerance=1e-10)
+        for value in (0.0, 300.0)
+    )
     torch.testing.assert_close(far, near, rtol=1e-6, atol=1e-6)
+
+
+def test_problem_that_is_done_does_not_move_with_the_slower_ones() -> None:
+    """The loose limit leaves it far from its minimum, which it would approach if it took part in one more step."""
+    x, labels = make_problem(num_rows=100, num_columns=6, num_classes=2, seed=13)
+    start = torch.zeros(7, dtype=torch.float64)
+    alone = minimise_for(x, labels, strengths=[0.25], start=start, tolerance=0.1)[0]
+    for others in ([1024.0], [1024.0] * 9, [2.0**power for power in range(10)]):
+        beside = minimise_for(x, labels, strengths=[*others, 0.25], start=start, tolerance=0.1)[-1]
+        torch.testing.assert_close(beside, alone, rtol=1e-5, atol=1e-6)
+    minimum = minimise_for(x, labels, strengths=[0.25], start=start, tolerance=1e-9)[0]
+    assert (minimum - alone).norm() > 1e-2 * minimum.norm()
+
+
+def test_data_sets_give_together_what_each_gives_alone_in_any_order() -> None:
+    sets = [make_problem(num_rows=80, num_columns=9, num_classes=3, seed=seed) for seed in range(5)]
+    strengths = [tuple(strength * 2.0**place for strength in STRENGTHS[:4]) for place in range(5)]
+    alone = [
+        fit_one_vs_rest(x, labels, num_classes=3, strengths=own, tolerance=1e-9)
+        for (x, labels), own in zip(sets, strengths, strict=True)
+    ]
+    for order in ([0, 1, 2, 3, 4], [3, 1, 4, 0, 2], [2, 4]):
+        together = fit_together(
+            [principal_axes(sets[place][0]) for place in order],
+            torch.stack([sets[place][1] for place in order]),
+            num_classes=3,
+            strengths=[strengths[place] for place in order],
+            tolerance=1e-9,
+        )
+        for place, found in zip(order, together, strict=True):
+            torch.testing.assert_close(found, alone[place], rtol=1e-6, atol=1e-7)
+
+
+def test_data_sets_of_different_rank_are_solved_together() -> None:
+    x, labels = make_problem(num_rows=12, num_columns=30, num_classes=3, seed=14)
+    flat = x.clone()
+    flat[6:] = flat[:6]
+    both = [principal_axes(x), principal_axes(flat)]
+    assert both[0].coordinates.shape[1] > both[1].coordinates.shape[1]
+    together = fit_together(both, labels.repeat(2, 1), num_classes=3, strengths=[STRENGTHS] * 2, tolerance=1e-9)
+    for found, own in zip(together, (x, flat), strict=True):
+        alone = fit_one_vs_rest(own, labels, num_classes=3, strengths=STRENGTHS, tolerance=1e-9)
+        torch.testing.assert_close(found, alone, rtol=1e-6, atol=1e-7)
+
+
+def test_permuting_the_classes_permutes_the_weights() -> None:
+    x, labels = make_problem(num_rows=120, num_columns=8, num_classes=4, seed=15)
+    order = torch.tensor([2, 0, 3, 1])
+    straight = fit_one_vs_rest(x, labels, num_classes=4, strengths=STRENGTHS, tolerance=1e-9)
+    renamed = fit_one_vs_rest(x, order[labels], num_classes=4, strengths=STRENGTHS, tolerance=1e-9)
+    torch.testing.assert_close(renamed[:, order], straight, rtol=1e-6, atol=1e-7)
+
+
+def test_data_set_of_zeros_stays_at_zero_and_harms_nobody() -> None:
+    """Its gradient is exactly zero, and so is all that a step would divide by."""
+    x, labels = make_problem(num_rows=60, num_columns=5, num_classes=2, seed=16)
+    axes, zeros = principal_axes(x), principal_axes(torch.zeros_like(x))
+    found, nothing = fit_together([axes, zeros], labels.repeat(2, 1), num_classes=2, strengths=[STRENGTHS] * 2)
+    assert not nothing.any()
+    torch.testing.assert_close(found, fit_one_vs_rest(x, labels, num_classes=2, strengths=STRENGTHS))
+
+
+def test_single_column_is_solved_in_one_round_and_stays_finite() -> None:
+    x, labels = make_problem(num_rows=60, num_columns=5, num_classes=2, seed=17)
+    weights = fit_one_vs_rest(x[:, :1].contiguous(), labels, num_classes=2, strengths=STRENGTHS, tolerance=1e-9)
+    assert weights.isfinite().all()
+    torch.testing.assert_close(weights[:, 0], -weights[:, 1])
+
+
+def test_training_in_half_precision_around_it_changes_nothing() -> None:
+    x, labels = make_problem(num_rows=100, num_columns=10, num_classes=3, seed=18)
+    outside = fit_one_vs_rest(x, labels, num_classes=3, strengths=STRENGTHS)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = fit_one_vs_rest(x, labels, num_classes=3, strengths=STRENGTHS)
+    assert torch.equal(inside, outside)
 
 
 def test_says_so_when_it_runs_out_of_steps() -> None:

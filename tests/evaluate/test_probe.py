@@ -11,8 +11,8 @@ import torch
 
 from graphstrap.errors import InputError
 from graphstrap.evaluate import LinearProbe, _liblinear, fit_probe
+from graphstrap.evaluate._choice import STRENGTHS
 from graphstrap.evaluate._rows import Rows
-from graphstrap.evaluate.probe import STRENGTHS, fit_by_validation
 from graphstrap.sparse import SparseMatrix
 
 Array = np.ndarray[Any, Any]
@@ -111,13 +111,11 @@ def test_wide_sparse_rows_give_what_dense_rows_give(max_row_space: int, monkeypa
     labels = np.arange(90) % 3
     words = random.random((90, 2000)) < 0.004
     words[:, :60] |= (random.random((90, 60)) < 0.2) & (np.arange(60) // 20 == labels[:, None])
-    rows = Rows.of(scipy.sparse.csr_matrix(words.astype(np.float32)))
-    assert rows.is_sparse
+    matrix = scipy.sparse.csr_matrix(words.astype(np.float32))
+    assert Rows.of(matrix).is_sparse
     train, val = np.arange(60), np.arange(60, 90)
-    sparse = fit_by_validation(rows, labels, train=train, val=val, solver="newton", num_classes=3)
-    dense = fit_by_validation(
-        Rows.of(words.astype(float)), labels, train=train, val=val, solver="newton", num_classes=3
-    )
+    sparse = fit_probe(matrix, labels, train=train, val=val)
+    dense = fit_probe(words.astype(float), labels, train=train, val=val)
     assert sparse.strength == dense.strength
     torch.testing.assert_close(sparse.weights, dense.weights, rtol=1e-2, atol=1e-2)
 

@@ -12,9 +12,9 @@ import scipy.sparse
 import torch
 
 from graphstrap.errors import InputError
-from graphstrap.evaluate import PROTOCOLS, Evaluation, evaluate, protocols
+from graphstrap.evaluate import PROTOCOLS, Evaluation, evaluate, evaluate_many, protocols
+from graphstrap.evaluate._choice import Chosen, Sample, choose_strengths
 from graphstrap.evaluate._splits import fifths, run_generator, tenths
-from graphstrap.evaluate.probe import fit_by_halves, fit_by_validation
 from graphstrap.graph import Graph, Splits
 
 Array = np.ndarray[Any, Any]
@@ -83,22 +83,60 @@ def test_same_seed_same_outcome_and_more_runs_keep_the_first(protocol: str) -> N
     assert evaluate(h, graph, protocol=protocol, num_runs=2, seed=5).runs == first.runs[:2]
 
 
+@pytest.mark.parametrize("protocol", [*RANDOM_SPLITS, "clustering", "public"])
+def test_many_embeddings_give_together_what_each_gives_alone_in_any_order(protocol: str) -> None:
+    labels = np.arange(160) % 4
+    train = torch.arange(160)[:, None] % 5 == 0
+    graph = make_graph(labels, splits=Splits(train, torch.zeros_like(train), ~train))
+    embeddings = [make_embeddings(labels, noise=0.4 + 0.2 * place, seed=place) for place in range(3)]
+    seeds = [7, 0, 7]
+    pairs = list(zip(embeddings, seeds, strict=True))
+    alone = [evaluate(h, graph, protocol=protocol, num_runs=2, seed=seed) for h, seed in pairs]
+    for order in ([0, 1, 2], [2, 0, 1]):
+        together = evaluate_many(
+            [embeddings[place] for place in order],
+            graph,
+            protocol=protocol,
+            num_runs=2,
+            seeds=[seeds[place] for place in order],
+        )
+        for place, found in zip(order, together, strict=True):
+            assert found.runs == pytest.approx(alone[place].runs, abs=1)  # a node on the border may go either way
+            assert found.metric == alone[place].metric
+
+
+def test_no_embeddings_give_no_evaluations_and_every_one_needs_a_seed() -> None:
+    labels = np.arange(50) % 2
+    assert evaluate_many([], make_graph(labels), seeds=[]) == []
+    with pytest.raises(InputError, match="each of the 1 embeddings, got 2"):
+        evaluate_many([make_embeddings(labels, noise=0.1)], make_graph(labels), seeds=[0, 1])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("protocol", RANDOM_SPLITS)
+def test_cuda_gives_what_the_cpu_gives(protocol: str) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    labels = np.arange(2000) % 4
+    graph = make_graph(labels)
+    embeddings = [torch.from_numpy(make_embeddings(labels, noise=0.7, seed=seed)) for seed in range(3)]
+    on_cpu = evaluate_many(embeddings, graph, protocol=protocol, seeds=range(3))
+    on_cuda = evaluate_many([h.cuda() for h in embeddings], graph, protocol=protocol, seeds=range(3))
+    for one, other in zip(on_cpu, on_cuda, strict=True):
+        assert abs(one.mean - other.mean) < 0.1
+
+
 @pytest.mark.parametrize(("protocol", "num_train", "num_val"), [("paper", 20, 20), ("reference", 40, 0)])
 def test_paper_and_reference_fit_on_what_they_say(
     protocol: str, num_train: int, num_val: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[tuple[int, int]] = []
 
-    def by_validation(*args: Any, **rest: Any) -> Any:
-        seen.append((len(rest["train"]), len(rest["val"])))
-        return fit_by_validation(*args, **rest)
+    def choose(samples: list[Sample], *, solver: str) -> list[Chosen]:
+        seen.extend((len(sample.train), len(sample.val)) for sample in samples)
+        return choose_strengths(samples, solver=solver)
 
-    def by_halves(*args: Any, **rest: Any) -> Any:
-        seen.append((len(rest["train"]), 0))
-        return fit_by_halves(*args, **rest)
-
-    monkeypatch.setattr(protocols, "fit_by_validation", by_validation)
-    monkeypatch.setattr(protocols, "fit_by_halves", by_halves)
+    monkeypatch.setattr(protocols, "choose_strengths", choose)
     labels = np.arange(200) % 4
     evaluate(make_embeddings(labels, noise=0.5), make_graph(labels), protocol=protocol, num_runs=2)
     assert seen == [(num_train, num_val)] * 2

@@ -5,6 +5,8 @@
 The axes V are eigenvectors of X^T X when there are at least as many rows as columns. Otherwise the solution lies in the
 span of the rows, w = X^T a, and N axes are enough: with X X^T = U S^2 U^T they are V = X^T U / S, and X V = U S. That
 makes thousands of sparse columns as cheap as a few hundred dense ones, and it is exact.
+
+Any orthonormal V will do: the axes of similar rows, another random part of the same nodes, are nearly as good.
 """
 
 from __future__ import annotations
@@ -24,10 +26,12 @@ class Axes(NamedTuple):
     directions: Tensor  # (D, R) V
 
 
-def principal_axes(x: Block) -> Axes:
+def principal_axes(x: Block, *, directions: Tensor | None = None) -> Axes:
+    """The axes of `x`; or, where it has at least as many rows as columns, those `directions` that are known already."""
     num_rows, num_columns = x.shape
     if num_columns <= num_rows:
-        directions = torch.linalg.eigh(_dense(x.T @ x)).eigenvectors
+        if directions is None:
+            directions = torch.linalg.eigh(_dense(x.T @ x)).eigenvectors
         return Axes(multiply(x, directions), directions)
     eigenvalues, vectors = torch.linalg.eigh(_dense(x @ x.T))
     kept = eigenvalues > NEGLIGIBLE * eigenvalues[-1]

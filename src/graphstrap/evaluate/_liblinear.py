@@ -17,9 +17,9 @@ from graphstrap.evaluate._axes import Block
 MAX_ROW_SPACE = 500  # sparse rows that Newton's method takes
 
 
-def is_faster_by_liblinear(x: Block) -> bool:
-    """Whether liblinear should be expected to beat Newton's method on these rows."""
-    return not isinstance(x, Tensor) and x.shape[0] > MAX_ROW_SPACE
+def is_faster_by_liblinear(*, is_sparse: bool, num_rows: int) -> bool:
+    """Whether liblinear should be expected to beat Newton's method on such rows."""
+    return is_sparse and num_rows > MAX_ROW_SPACE
 
 
 def fit_one_vs_rest(x: Block, labels: Tensor, *, num_classes: int, strengths: tuple[float, ...]) -> Tensor:

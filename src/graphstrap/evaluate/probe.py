@@ -2,11 +2,11 @@
 
     scores(node) = W [h / ||h||, 1],   class = argmax of the scores,   C in 2^{-10, -9, ..., 10}
 
-How C is chosen is all that distinguishes the protocols of the paper and of its code:
+How C is chosen is all that distinguishes the protocols of the paper and of its code (see `_choice.py`):
 
-- `fit_by_validation` (paper): fit on the training nodes, keep the C that is best on the validation nodes, do not refit;
-- `fit_by_halves` (reference code): five random halves of the training nodes, the C with the best mean accuracy on the
-  other halves, then refit on all of the training nodes.
+- paper: fit on the training nodes, keep the C that is best on the validation nodes, do not refit;
+- reference code: five random halves of the training nodes, the C with the best mean accuracy on the other halves, then
+  refit on all of the training nodes.
 
 Of equally good values of C the smallest is taken: the most regularised. A class without a training node is never
 predicted.
@@ -22,13 +22,11 @@ import torch
 from torch import Tensor
 
 from graphstrap.errors import InputError
-from graphstrap.evaluate import _liblinear, _newton
-from graphstrap.evaluate._axes import Block, multiply
+from graphstrap.evaluate._axes import multiply
+from graphstrap.evaluate._choice import Sample, choose_strengths
 from graphstrap.evaluate._rows import Embeddings, Index, Rows
 
-STRENGTHS = tuple(2.0**power for power in range(-10, 11))  # C, as in the paper's appendix on evaluation
 SOLVERS = ("newton", "liblinear")
-NUM_HALVES = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,10 +57,6 @@ class LinearProbe:
         answer = np.zeros((len(sigmoids), self.num_classes))
         answer[:, self.classes] = (sigmoids / sigmoids.sum(1, keepdim=True)).cpu().numpy()
         return answer
-
-    def count_correct(self, rows: Rows, labels: Index, *, nodes: Index) -> int:
-        """How many of `nodes` the probe puts into their class."""
-        return int(_count_correct(rows, labels, nodes=nodes, weights=self.weights[None], classes=self.classes)[0])
 
     def _scores(self, rows: Rows) -> Tensor:
         if rows.num_columns + 1 != self.weights.shape[1]:
@@ -99,40 +93,10 @@ def fit_probe(
         raise InputError(f"labels must have one entry for each of the {rows.num_rows} rows of h, got {len(numbers)}")
     train_nodes = _labelled(train, numbers, name="train")
     total = int(numbers.max()) + 1 if num_classes is None else num_classes
-    if val is None:
-        generator = np.random.default_rng(seed)
-        return fit_by_halves(rows, numbers, train=train_nodes, generator=generator, solver=solver, num_classes=total)
-    val_nodes = _labelled(val, numbers, name="val")
-    return fit_by_validation(rows, numbers, train=train_nodes, val=val_nodes, solver=solver, num_classes=total)
-
-
-def fit_by_validation(
-    rows: Rows, labels: Index, *, train: Index, val: Index, solver: str, num_classes: int
-) -> LinearProbe:
-    """Fit on `train` for every C and keep the one that is best on `val`."""
-    classes = np.unique(labels[train])
-    weights = _fit(rows, labels, nodes=train, classes=classes, strengths=STRENGTHS, solver=solver)
-    best = int(_count_correct(rows, labels, nodes=val, weights=weights, classes=classes).argmax())
-    return LinearProbe(weights[best], classes, num_classes, STRENGTHS[best])
-
-
-def fit_by_halves(
-    rows: Rows, labels: Index, *, train: Index, generator: np.random.Generator, solver: str, num_classes: int
-) -> LinearProbe:
-    """Choose C by random halves of `train`, then fit on all of it."""
-    if len(train) < 2:
-        raise InputError(f"choosing C by halves needs at least 2 labelled training nodes, got {len(train)}")
-    num_correct = np.zeros(len(STRENGTHS), dtype=np.int64)
-    for _ in range(NUM_HALVES):
-        order = generator.permutation(train)
-        fitted, held_out = np.split(order, [len(order) // 2])
-        classes = np.unique(labels[fitted])
-        weights = _fit(rows, labels, nodes=fitted, classes=classes, strengths=STRENGTHS, solver=solver)
-        num_correct += _count_correct(rows, labels, nodes=held_out, weights=weights, classes=classes)
-    best = STRENGTHS[int(num_correct.argmax())]
-    classes = np.unique(labels[train])
-    weights = _fit(rows, labels, nodes=train, classes=classes, strengths=(best,), solver=solver)
-    return LinearProbe(weights[0], classes, num_classes, best)
+    val_nodes = train_nodes[:0] if val is None else _labelled(val, numbers, name="val")
+    sample = Sample(rows, numbers, train_nodes, val_nodes, np.random.default_rng(seed))
+    weights, classes, strength = choose_strengths([sample], solver=solver)[0]
+    return LinearProbe(weights, classes, total, strength)
 
 
 def check_solver(solver: str) -> None:
@@ -167,27 +131,3 @@ def _labelled(chosen: Any, labels: Index, *, name: str) -> Index:
     if len(nodes) == 0:
         raise InputError(f"{name} holds no labelled node: a probe needs some")
     return nodes
-
-
-def _fit(
-    rows: Rows, labels: Index, *, nodes: Index, classes: Index, strengths: tuple[float, ...], solver: str
-) -> Tensor:
-    """(S, K, D + 1) weights for every C and class."""
-    x: Block = rows.take_with_constant(nodes)
-    numbers = torch.from_numpy(np.searchsorted(classes, labels[nodes]))
-    by_liblinear = solver == "liblinear" or _liblinear.is_faster_by_liblinear(x)
-    fit = _liblinear.fit_one_vs_rest if by_liblinear else _newton.fit_one_vs_rest
-    return fit(x, numbers, num_classes=len(classes), strengths=strengths)
-
-
-def _count_correct(rows: Rows, labels: Index, *, nodes: Index, weights: Tensor, classes: Index) -> Index:
-    """(S,) how many of `nodes` are put into their class by each of the S probes in `weights` (S, K, D + 1)."""
-    num_probes, num_seen, _ = weights.shape
-    flat = weights.flatten(0, 1).T  # (D + 1, S K)
-    numbers = torch.from_numpy(classes)
-    count = torch.zeros(num_probes, dtype=torch.int64)
-    for block in rows.blocks(nodes, width=num_probes * num_seen):
-        scores = multiply(rows.take_with_constant(block), flat).view(len(block), num_probes, num_seen)
-        predicted = numbers[scores.argmax(dim=2).cpu()]
-        count += (predicted == torch.from_numpy(labels[block])[:, None]).sum(0)
-    return count.numpy()

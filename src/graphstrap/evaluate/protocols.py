@@ -19,10 +19,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphstrap.errors import InputError
+from graphstrap.evaluate._choice import Sample, choose_strengths
+from graphstrap.evaluate._fits import gather_counts
 from graphstrap.evaluate._rows import Embeddings, Index, Rows
 from graphstrap.evaluate._splits import Split, fifths, published, run_generator, tenths
 from graphstrap.evaluate._unsupervised import NEIGHBOUR_COUNTS, cluster_agreement, neighbour_accuracy
-from graphstrap.evaluate.probe import check_solver, fit_by_halves, fit_by_validation, label_numbers
+from graphstrap.evaluate.probe import check_solver, label_numbers
 from graphstrap.graph import Graph, Splits
 
 
@@ -57,7 +59,6 @@ class _Task:
     rows: Rows
     labels: Index  # (N,) -1 for none
     nodes: Index  # those with a label
-    num_classes: int
     splits: Splits | None
     num_runs: int
     seed: int
@@ -82,12 +83,33 @@ def evaluate(
         seed: of the random splits.
         solver: of the linear probes: "newton" (fast, on the device of `h`) or "liblinear" (scikit-learn's yardstick).
     """
+    return evaluate_many([h], graph, protocol=protocol, num_runs=num_runs, seeds=[seed], solver=solver)[0]
+
+
+def evaluate_many(
+    embeddings: Sequence[Embeddings],
+    graph: Graph,
+    *,
+    seeds: Sequence[int],
+    protocol: str = "paper",
+    num_runs: int = 5,
+    solver: str = "newton",
+) -> list[Evaluation]:
+    """What `evaluate` says of each of the embeddings with its own of the `seeds`, all linear probes solved together.
+
+    A GPU is filled by many seeds at once; on a CPU they cost what they cost one after the other.
+    """
     if protocol not in PROTOCOLS:
         raise InputError(f"protocol must be one of {', '.join(PROTOCOLS)}, got {protocol!r}")
     if num_runs < 1:
         raise InputError(f"num_runs must be at least 1, got {num_runs}")
+    if len(seeds) != len(embeddings):
+        raise InputError(f"seeds must hold one number for each of the {len(embeddings)} embeddings, got {len(seeds)}")
     check_solver(solver)
-    return PROTOCOLS[protocol](_task(h, graph, num_runs=num_runs, seed=seed, solver=solver))
+    tasks = [
+        _task(h, graph, num_runs=num_runs, seed=seed, solver=solver) for h, seed in zip(embeddings, seeds, strict=True)
+    ]
+    return PROTOCOLS[protocol](tasks) if tasks else []
 
 
 def _task(h: Embeddings, graph: Graph, *, num_runs: int, seed: int, solver: str) -> _Task:
@@ -101,38 +123,34 @@ def _task(h: Embeddings, graph: Graph, *, num_runs: int, seed: int, solver: str)
     num_seen = len(np.unique(labels[nodes]))
     if num_seen < 2:
         raise InputError(f"graph {graph.name!r} has labels of {num_seen} classes: an evaluation needs at least two")
-    num_classes = int(labels.max()) + 1
-    return _Task(rows, labels, nodes, num_classes, graph.splits, num_runs, seed, solver)
+    return _Task(rows, labels, nodes, graph.splits, num_runs, seed, solver)
 
 
-def _paper(task: _Task) -> Evaluation:
-    runs = [_probe_run(task, tenths(task.nodes, run_generator(task.seed, run)), run) for run in range(task.num_runs)]
-    detail = f"fit on 10 %, C chosen on 10 %, tested on 80 %, {_count(task.num_runs, 'random split')}"
-    return _summary("paper", "accuracy", runs, detail)
+def _paper(tasks: Sequence[_Task]) -> list[Evaluation]:
+    runs = _probe_runs(tasks, [_random_splits(task, tenths) for task in tasks])
+    detail = f"fit on 10 %, C chosen on 10 %, tested on 80 %, {_count(tasks[0].num_runs, 'random split')}"
+    return [_summary("paper", "accuracy", one, detail) for one in runs]
 
 
-def _reference(task: _Task) -> Evaluation:
-    runs = [_probe_run(task, fifths(task.nodes, run_generator(task.seed, run)), run) for run in range(task.num_runs)]
+def _reference(tasks: Sequence[_Task]) -> list[Evaluation]:
+    runs = _probe_runs(tasks, [_random_splits(task, fifths) for task in tasks])
     detail = (
         "fit on 20 %, C chosen by 5 random halves of it and refitted, tested on 80 %, "
-        f"{_count(task.num_runs, 'random split')}"
+        f"{_count(tasks[0].num_runs, 'random split')}"
     )
-    return _summary("reference", "accuracy", runs, detail)
+    return [_summary("reference", "accuracy", one, detail) for one in runs]
 
 
-def _public(task: _Task) -> Evaluation:
-    splits = published(task.splits, task.nodes)
-    runs = [_probe_run(task, split, run) for run, split in enumerate(splits)]
+def _public(tasks: Sequence[_Task]) -> list[Evaluation]:
+    splits = published(tasks[0].splits, tasks[0].nodes)
+    runs = _probe_runs(tasks, [splits] * len(tasks))
     chosen = "C chosen on val" if all(len(split.val) for split in splits) else "C chosen by 5 random halves of it"
     detail = f"fit on train, {chosen}, tested on test, {_count(len(splits), 'published split')}"
-    return _summary("public", "accuracy", runs, detail)
+    return [_summary("public", "accuracy", one, detail) for one in runs]
 
 
 def _knn(task: _Task) -> Evaluation:
-    runs = []
-    for run in range(task.num_runs):
-        split = tenths(task.nodes, run_generator(task.seed, run))
-        runs.append(neighbour_accuracy(task.rows, task.labels, split=split))
+    runs = [neighbour_accuracy(task.rows, task.labels, split=split) for split in _random_splits(task, tenths)]
     counts = ", ".join(str(count) for count in NEIGHBOUR_COUNTS)
     detail = (
         f"cosine neighbours in 10 %, their number among {counts} chosen on 10 %, tested on 80 %, "
@@ -155,37 +173,31 @@ def _clustering(task: _Task) -> Evaluation:
     return _summary("clustering", "nmi", [one.normalised_mutual_information for one in found], detail)
 
 
-PROTOCOLS: dict[str, Callable[[_Task], Evaluation]] = {
+PROTOCOLS: dict[str, Callable[[Sequence[_Task]], list[Evaluation]]] = {
     "paper": _paper,
     "reference": _reference,
     "public": _public,
-    "knn": _knn,
-    "clustering": _clustering,
+    "knn": lambda tasks: [_knn(task) for task in tasks],
+    "clustering": lambda tasks: [_clustering(task) for task in tasks],
 }
 
 
-def _probe_run(task: _Task, split: Split, run: int) -> float:
-    """The part of the test nodes that a linear probe puts into their class."""
-    if len(split.val):
-        probe = fit_by_validation(
-            task.rows,
-            task.labels,
-            train=split.train,
-            val=split.val,
-            solver=task.solver,
-            num_classes=task.num_classes,
-        )
-    else:
-        generator = np.random.default_rng((task.seed, run, 1))  # not the one that drew the split
-        probe = fit_by_halves(
-            task.rows,
-            task.labels,
-            train=split.train,
-            generator=generator,
-            solver=task.solver,
-            num_classes=task.num_classes,
-        )
-    return probe.count_correct(task.rows, task.labels, nodes=split.test) / len(split.test)
+def _random_splits(task: _Task, draw: Callable[[Index, np.random.Generator], Split]) -> list[Split]:
+    return [draw(task.nodes, run_generator(task.seed, run)) for run in range(task.num_runs)]
+
+
+def _probe_runs(tasks: Sequence[_Task], splits: Sequence[Sequence[Split]]) -> list[list[float]]:
+    """For each task and each of its splits, the part of the test nodes that a linear probe puts into their class."""
+    samples, tests = [], []
+    for task, own in zip(tasks, splits, strict=True):
+        for run, split in enumerate(own):
+            generator = np.random.default_rng((task.seed, run, 1))  # not the one that drew the split
+            samples.append(Sample(task.rows, task.labels, split.train, split.val, generator))
+            tests.append(split.test)
+    probes = choose_strengths(samples, solver=tasks[0].solver)
+    counts = [probe.count_correct(*on) for probe, on in zip(probes, zip(samples, tests, strict=True), strict=True)]
+    parts = gather_counts(counts) / [len(test) for test in tests]
+    return [part.tolist() for part in np.split(parts, len(tasks))]
 
 
 def _summary(protocol: str, metric: str, parts: Sequence[float], detail: str) -> Evaluation:
