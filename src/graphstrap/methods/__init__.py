@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
@@ -29,8 +29,20 @@ class Method(Protocol):
     def embed(self, graph: Graph) -> Tensor: ...
 
 
-def build_bgrl(recipe: Recipe, *, input_sizes: Sequence[int], seed: int) -> BGRL:
+def build_bgrl(recipe: Recipe, *, input_sizes: Sequence[int], seed: int, num_nodes: int = 0) -> BGRL:
     """BGRL with fresh weights. Online and target draw theirs from different children of the seed."""
+    return BGRL(
+        encoder_maker(recipe, input_sizes),
+        predictor_hidden_size=recipe.method.predictor_hidden_size,
+        target_decay=recipe.method.target_decay,
+        total_steps=recipe.train.steps,
+        projector_size=recipe.method.projector_size,
+        generators=(_generator(seed, 0), _generator(seed, 1)),
+    )
+
+
+def encoder_maker(recipe: Recipe, input_sizes: Sequence[int]) -> Callable[[torch.Generator], nn.Module]:
+    """What makes an encoder of the recipe's kind with fresh weights."""
 
     def make_encoder(generator: torch.Generator) -> nn.Module:
         return ENCODERS[recipe.encoder.name](
@@ -42,17 +54,11 @@ def build_bgrl(recipe: Recipe, *, input_sizes: Sequence[int], seed: int) -> BGRL
             generator=generator,
         )
 
-    return BGRL(
-        make_encoder,
-        predictor_hidden_size=recipe.method.predictor_hidden_size,
-        target_decay=recipe.method.target_decay,
-        total_steps=recipe.train.steps,
-        projector_size=recipe.method.projector_size,
-        generators=(_generator(seed, 0), _generator(seed, 1)),
-    )
+    return make_encoder
 
 
-METHODS = {"bgrl": build_bgrl}
+# Each is called as build(recipe, input_sizes=..., num_nodes=..., seed=...).
+METHODS: dict[str, Callable[..., Method]] = {"bgrl": build_bgrl}
 
 
 def _generator(seed: int, branch: int) -> torch.Generator:
