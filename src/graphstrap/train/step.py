@@ -25,8 +25,8 @@ from graphstrap.methods import Method
 from graphstrap.recipe import Recipe
 from graphstrap.train.precision import computing_in, resolve_precision
 from graphstrap.train.schedule import learning_rate_at
-from graphstrap.view import View
-from graphstrap.views import draw_seeds
+from graphstrap.view import View, ViewSpec
+from graphstrap.views import adaptive_specs, draw_seeds
 
 Result = tuple[Tensor, dict[str, Tensor]]
 
@@ -41,7 +41,7 @@ class EagerStep:
     def __init__(self, method: Method, graph: Graph, *, recipe: Recipe, seed: int) -> None:
         self.method, self.graph, self.recipe, self.seed = method, graph, recipe, seed
         self.module = cast(nn.Module, method)
-        self.specs = recipe.views.specs()
+        self.specs = view_specs(recipe, graph)
         self.optimizer = make_optimizer(self.module, recipe)
         self.precision = resolve_precision(recipe.train.precision, graph.device)
 
@@ -205,6 +205,14 @@ def make_step(method: Method, graph: Graph, *, recipe: Recipe, seed: int) -> Eag
         logger.warning("steps are not captured as a CUDA graph: GRAPHSTRAP_CAPTURE=0")
         return EagerStep(method, graph, recipe=recipe, seed=seed)
     return CapturedStep(method, graph, recipe=recipe, seed=seed)
+
+
+def view_specs(recipe: Recipe, graph: Graph) -> list[ViewSpec]:
+    """How strongly each view of this graph is perturbed."""
+    views = recipe.views
+    if views.centrality == "none":
+        return views.specs()
+    return adaptive_specs(graph, views.specs(), centrality=views.centrality, max_drop_prob=views.max_drop_prob)
 
 
 def make_optimizer(module: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
