@@ -72,9 +72,11 @@ class SparseMatrix:
     def with_values(self, values: Tensor) -> SparseMatrix:
         return SparseMatrix(self.indptr, self.indices, values, self.num_columns)
 
-    def to_dense(self) -> Tensor:
-        dense = torch.zeros(self.shape, dtype=self.values.dtype, device=self.device)
-        dense[self.rows, self.indices.long()] = self.values
+    def to_dense(self, *, dtype: torch.dtype | None = None, num_columns: int | None = None) -> Tensor:
+        """A dense table, perhaps in another type, perhaps with columns of zeros at its end."""
+        dtype, width = dtype or self.values.dtype, num_columns or self.num_columns
+        dense = torch.zeros(self.shape[0], width, dtype=dtype, device=self.device)
+        dense[self.rows, self.indices.long()] = self.values.to(dtype)
         return dense
 
     def map(self, move: Callable[[Tensor], Tensor]) -> SparseMatrix:

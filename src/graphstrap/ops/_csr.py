@@ -245,9 +245,9 @@ class _Frame:
     """A graph's CSR with the self-loops written in, in one direction. An `edge` of E is a self-loop."""
 
     indptr: Tensor  # (N + 1,)
-    rows: Tensor  # (E + N,) int64
-    columns: Tensor  # (E + N,) int32
-    edge: Tensor  # (E + N,) int64, position in graph.indices
+    rows: Tensor  # (E + N,) int32, as the others where they can be
+    columns: Tensor  # (E + N,)
+    edge: Tensor  # (E + N,) position in graph.indices
 
 
 _adjacencies: WeakKeyDictionary[View, WeakKeyDictionary[Graph, dict[str, tuple[Bag, Bag]]]] = WeakKeyDictionary()
@@ -299,8 +299,9 @@ def _with_loops(indptr: Tensor, indices: Tensor, positions: Tensor) -> _Frame:
     edge = positions.new_full((num_edges + num_nodes,), num_edges)
     columns[indptr[:-1] + nodes] = nodes.to(indices.dtype)
     columns[place], edge[place] = indices, positions
-    every_row = torch.cat([nodes, rows]).sort().values
-    return _Frame(indptr + torch.arange(num_nodes + 1, device=indptr.device), every_row, columns, edge)
+    every_row = torch.repeat_interleave(nodes, indptr.diff() + 1)
+    starts = indptr + torch.arange(num_nodes + 1, device=indptr.device)
+    return _Frame(starts, _narrow(every_row, num_nodes), columns, _narrow(edge, num_edges + 1))
 
 
 def _cut(frame: _Frame, kept: Tensor) -> _Frame:
@@ -321,8 +322,9 @@ def _entry_weights(graph: Graph, frame: _Frame, kept: Tensor | None) -> Tensor:
     return weight if kept is None else weight * kept.index_select(0, frame.edge)
 
 
-def _narrow(indptr: Tensor, num_entries: int) -> Tensor:
-    return indptr.int() if num_entries < 2**31 else indptr
+def _narrow(numbers: Tensor, limit: int) -> Tensor:
+    """As 32-bit integers, where all are below the limit that makes this possible."""
+    return numbers.int() if limit < 2**31 else numbers
 
 
 def product_dtype(weight: Tensor) -> torch.dtype:
@@ -346,6 +348,9 @@ def best_form(graph: Graph, block: int, weight: Tensor, *, alignment: int = 1) -
         return features
     forms = _dense_forms.setdefault(graph, {})
     if key not in forms:
-        dense = features if isinstance(features, Tensor) else features.to_dense()
-        forms[key] = F.pad(dense.to(key[1]), (0, -dense.shape[1] % alignment))
+        width = -(-int(features.shape[1]) // alignment) * alignment
+        if isinstance(features, SparseMatrix):
+            forms[key] = features.to_dense(dtype=key[1], num_columns=width)
+        else:
+            forms[key] = F.pad(features.to(key[1]), (0, width - features.shape[1]))
     return forms[key]
