@@ -23,9 +23,10 @@ LEVELS = [
     {"model"},
     {"train"},
     {"embed", "evaluate", "neighbors"},
-    {"estimator"},
+    {"estimator", "baselines"},
     {"seeds"},
     {"report", "bench"},
+    {"reproduce"},
     {"cli"},
     {"", "__main__"},
 ]

@@ -32,7 +32,8 @@ def test_pagerank_equals_networkx() -> None:
 def test_eigenvector_centrality_equals_networkx(communities: Graph) -> None:
     undirected = networkx.Graph(to_networkx(communities))
     undirected.remove_edges_from(networkx.selfloop_edges(undirected))
-    largest = sorted(max(map(list, networkx.connected_components(undirected)), key=len))
+    components: list[list[int]] = [sorted(each) for each in networkx.connected_components(undirected)]
+    largest = max(components, key=len)
     expected = networkx.eigenvector_centrality_numpy(undirected.subgraph(largest))
     ours = eigenvector_centrality(communities, num_iterations=2000)[largest]
     exact = np.array([expected[node] for node in largest])

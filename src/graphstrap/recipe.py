@@ -17,7 +17,6 @@ from typing import Any, get_args, get_origin, get_type_hints
 from graphstrap.errors import InputError
 from graphstrap.view import ViewSpec
 
-
 METHOD_NAMES = ("bgrl", "grace", "gca", "dgi", "gmi", "mvgrl", "barlow-twins", "deepwalk", "node2vec", "supervised")
 CENTRALITIES = ("none", "degree", "pagerank", "eigenvector")
 
@@ -69,7 +68,7 @@ class EncoderRecipe:
     `batch_norm_statistics`: "running" averages of training views, or "recalibrated" on the clean graph before freezing.
     """
 
-    name: str = _setting("gcn", choices=("gcn",))
+    name: str = _setting("gcn", choices=("gcn", "mlp"))
     hidden_sizes: tuple[int, ...] = _setting((256,), low=1, high=65536)
     embedding_size: int = _setting(128, low=1, high=65536)
     own_features: int = _setting(0, low=0, high=4096)
@@ -105,12 +104,14 @@ class MethodRecipe:
 
 @dataclass(frozen=True)
 class TrainRecipe:
-    """Steps and rates. `evaluate_every` 0 means never; `checkpoint_seconds` is the most that a power cut can cost;
-    `precision` is what products are computed in (see `train/precision.py`)."""
+    """Steps and rates. `schedule` is what the rate does after the warm-up; `evaluate_every` 0 means never;
+    `checkpoint_seconds` is the most that a power cut can cost; `precision` is what products are computed in (see
+    `train/precision.py`)."""
 
     steps: int = _setting(10_000, low=1)
     warmup_steps: int = _setting(1_000, low=0)
     learning_rate: float = _setting(5e-4, low=0.0, high=10.0)
+    schedule: str = _setting("cosine", choices=("cosine", "constant"))
     weight_decay: float = _setting(1e-5, low=0.0, high=10.0)
     log_every: int = _setting(50, low=1)
     evaluate_every: int = _setting(0, low=0)

@@ -22,12 +22,14 @@ class ViewSpec:
         feature_mask_prob: probability that a feature is masked; or one per column, shape (F,).
         mask_elements: draw a mask for every node's every feature instead of one for each column (the paper's choice).
         drop_directions_together: drop u->v and v->u together; the paper's code drops each direction on its own.
+        shuffle_nodes: permute the rows of the features within each node type: a corrupted graph, as in DGI.
     """
 
     edge_drop_prob: Probability = 0.0
     feature_mask_prob: Probability = 0.0
     mask_elements: bool = False
     drop_directions_together: bool = False
+    shuffle_nodes: bool = False
 
     def __post_init__(self) -> None:
         for name in ("edge_drop_prob", "feature_mask_prob"):
@@ -51,6 +53,11 @@ class View:
 
     spec: ViewSpec
     seed: int | Tensor = 0
+
+    @property
+    def masks(self) -> View:
+        """What says which edges and features survive: this view, or CLEAN where all do, which backends draw once."""
+        return self if self.spec.drops_edges or self.spec.masks_features else CLEAN
 
 
 CLEAN = View(ViewSpec())

@@ -16,6 +16,7 @@ from graphstrap.cli.fit import fit
 from graphstrap.cli.info import info
 from graphstrap.cli.neighbors import neighbors
 from graphstrap.cli.predict import predict
+from graphstrap.cli.reproduce import reproduce
 from graphstrap.cli.resume import resume
 from graphstrap.errors import InputError
 from graphstrap.train import DivergedError, InterruptedTrainingError
@@ -29,6 +30,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "predict": predict,
     "evaluate": evaluate,
     "neighbors": neighbors,
+    "reproduce": reproduce,
     "info": info,
 }
 

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from graphstrap.encoders import gcn
 from graphstrap.encoders.gcn import GCN
+from graphstrap.encoders.mlp import MLP
 from graphstrap.graph import Graph
 from graphstrap.view import CLEAN, View
 
-ENCODERS: dict[str, Callable[..., nn.Module]] = {"gcn": GCN}
+ENCODERS: dict[str, Callable[..., nn.Module]] = {"gcn": GCN, "mlp": MLP}
 
 
 class Encoder(Protocol):

@@ -6,6 +6,7 @@ Kipf and Welling, Semi-Supervised Classification with Graph Convolutional Networ
     H_i     = prelu(norm(A_hat H_{i-1} W_i))
     A_hat   = D^-1/2 (A + I) D^-1/2                           D: in-degree of the view plus the self-loop
 
+A view that shuffles nodes permutes the rows of X W, which is permuting those of X.
 Cost of a pass: time O(E D + N F D), or O(E D + nnz(X) D) with sparse features; memory O(N D).
 """
 
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from graphstrap.graph import Graph
+from graphstrap.keep import child_seed, hash32
 from graphstrap.ops import (
     batch_norm_prelu,
     bias_prelu,
@@ -28,6 +30,9 @@ from graphstrap.ops import (
     propagate_both,
 )
 from graphstrap.view import CLEAN, View
+
+# Who gets features and whose they are: two hashes of a view's seed, apart from those of its edges and columns.
+_RECEIVER_STREAM, _GIVER_STREAM = child_seed(0, 3), child_seed(0, 4)
 
 
 class GCN(nn.Module):
@@ -69,7 +74,7 @@ class GCN(nn.Module):
         for index, finish in enumerate(self.layers):
             if index:
                 h = h @ self.weight(index)
-            h = finish(propagate(graph, view, h))
+            h = finish(propagate(graph, view.masks, h))
         return h
 
     def weight(self, index: int) -> Tensor:
@@ -86,7 +91,7 @@ def encode_both(online: GCN, target: GCN, graph: Graph, view: View) -> tuple[Ten
     for index, (finish, target_finish) in enumerate(zip(online.layers, target.layers, strict=True)):
         if index:
             h, t = h @ online.weight(index), t @ target.weight(index)
-        h, t = propagate_both(graph, view, h, t)
+        h, t = propagate_both(graph, view.masks, h, t)
         h, t = finish(h), target_finish(t)
     return h, t
 
@@ -99,13 +104,28 @@ def _project(graph: Graph, view: View, weight: Tensor, block: int) -> Tensor:
     """A node type's features times its weight; a type without features gets the same learned vector everywhere."""
     if graph.features[block] is None:
         return weight.expand(graph.type_offsets[block + 1] - graph.type_offsets[block], -1)
-    return project(graph, view, weight, block=block)
+    projected = project(graph, view.masks, weight, block=block)
+    return projected.index_select(0, shuffled_rows(graph, view, block)) if view.spec.shuffle_nodes else projected
 
 
 def _project_both(graph: Graph, view: View, weight: Tensor, other: Tensor, block: int) -> tuple[Tensor, Tensor]:
-    if graph.features[block] is None:
+    if graph.features[block] is None or view.spec.shuffle_nodes:
         return _project(graph, view, weight, block), _project(graph, view, other, block)
-    return project_both(graph, view, weight, other, block=block)
+    return project_both(graph, view.masks, weight, other, block=block)
+
+
+def shuffled_rows(graph: Graph, view: View, block: int) -> Tensor:
+    """(N_t,) whose features each node of a type gets: the node that is at its place in another random order.
+
+    Both orders are by a hash of global ids, so who gets whose does not depend on places in a batch.
+    """
+    first, last = graph.type_offsets[block], graph.type_offsets[block + 1]
+    ids = torch.arange(first, last, device=graph.device) if graph.node_ids is None else graph.node_ids[first:last]
+    words = hash32(ids, view.seed)
+    receivers, givers = (
+        torch.argsort(hash32(words, stream), stable=True) for stream in (_RECEIVER_STREAM, _GIVER_STREAM)
+    )
+    return torch.empty_like(givers).scatter_(0, receivers, givers)
 
 
 class _Finish(nn.Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -11,7 +12,13 @@ from torch import Tensor, nn
 from graphstrap.encoders import ENCODERS
 from graphstrap.graph import Graph
 from graphstrap.keep import child_seed
+from graphstrap.methods.barlow_twins import BarlowTwins
 from graphstrap.methods.bgrl import BGRL
+from graphstrap.methods.dgi import DGI
+from graphstrap.methods.gmi import GMI
+from graphstrap.methods.grace import GRACE
+from graphstrap.methods.mvgrl import MVGRL
+from graphstrap.methods.skip_gram import SkipGram
 from graphstrap.recipe import Recipe
 from graphstrap.view import View
 
@@ -20,7 +27,9 @@ class Method(Protocol):
     """What the training loop asks of a method, besides being a torch module."""
 
     num_views: int
-    online: nn.Module
+
+    @property
+    def online(self) -> nn.Module: ...
 
     def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, dict[str, Tensor]]: ...
 
@@ -41,6 +50,58 @@ def build_bgrl(recipe: Recipe, *, input_sizes: Sequence[int], seed: int, num_nod
     )
 
 
+def build_gmi(recipe: Recipe, *, input_sizes: Sequence[int], seed: int, num_nodes: int = 0) -> GMI:
+    """GMI with fresh weights; 5 negatives, the authors' number, unless the recipe gives another."""
+    make_encoder = encoder_maker(recipe, input_sizes)
+    return GMI(make_encoder, num_negatives=recipe.method.num_negatives or 5, generator=_generator(seed, 0))
+
+
+def build_mvgrl(recipe: Recipe, *, input_sizes: Sequence[int], seed: int, num_nodes: int = 0) -> MVGRL:
+    """MVGRL with fresh weights. The two encoders draw theirs from different children of the seed."""
+    generators = (_generator(seed, 0), _generator(seed, 1))
+    make_encoder = encoder_maker(recipe, input_sizes)
+    return MVGRL(make_encoder, teleport_prob=recipe.method.teleport_prob, generators=generators)
+
+
+def build_grace(recipe: Recipe, *, input_sizes: Sequence[int], seed: int, num_nodes: int = 0) -> GRACE:
+    """GRACE with fresh weights; GCA too, whose views alone differ."""
+    return GRACE(
+        encoder_maker(recipe, input_sizes),
+        temperature=recipe.method.temperature,
+        projector_size=recipe.method.projector_size,
+        num_negatives=recipe.method.num_negatives,
+        generator=_generator(seed, 0),
+    )
+
+
+def build_barlow_twins(recipe: Recipe, *, input_sizes: Sequence[int], seed: int, num_nodes: int = 0) -> BarlowTwins:
+    """Graph Barlow Twins with fresh weights."""
+    make_encoder = encoder_maker(recipe, input_sizes)
+    return BarlowTwins(make_encoder, redundancy_weight=recipe.method.redundancy_weight, generator=_generator(seed, 0))
+
+
+def build_dgi(recipe: Recipe, *, input_sizes: Sequence[int], seed: int, num_nodes: int = 0) -> DGI:
+    """DGI with fresh weights."""
+    return DGI(encoder_maker(recipe, input_sizes), generator=_generator(seed, 0))
+
+
+def build_skip_gram(recipe: Recipe, *, input_sizes: Sequence[int], seed: int, num_nodes: int) -> SkipGram:
+    """DeepWalk, or node2vec, which alone reads its two weights. Features are not looked at. 5 negatives unless the
+    recipe gives another number; so many walks a step that `train.steps` of them make `walks_per_node` a node."""
+    settings, is_biased = recipe.method, recipe.method.name == "node2vec"
+    return SkipGram(
+        num_nodes,
+        recipe.encoder.embedding_size,
+        num_walks=math.ceil(settings.walks_per_node * num_nodes / recipe.train.steps),
+        walk_length=settings.walk_length,
+        window_size=settings.window_size,
+        num_negatives=settings.num_negatives or 5,
+        return_weight=settings.return_weight if is_biased else 1.0,
+        outward_weight=settings.outward_weight if is_biased else 1.0,
+        generator=_generator(seed, 0),
+    )
+
+
 def encoder_maker(recipe: Recipe, input_sizes: Sequence[int]) -> Callable[[torch.Generator], nn.Module]:
     """What makes an encoder of the recipe's kind with fresh weights."""
 
@@ -58,8 +119,19 @@ def encoder_maker(recipe: Recipe, input_sizes: Sequence[int]) -> Callable[[torch
 
 
 # Each is called as build(recipe, input_sizes=..., num_nodes=..., seed=...).
-METHODS: dict[str, Callable[..., Method]] = {"bgrl": build_bgrl}
+METHODS: dict[str, Callable[..., Method]] = {
+    "bgrl": build_bgrl,
+    "grace": build_grace,
+    "gca": build_grace,
+    "dgi": build_dgi,
+    "gmi": build_gmi,
+    "mvgrl": build_mvgrl,
+    "barlow-twins": build_barlow_twins,
+    "deepwalk": build_skip_gram,
+    "node2vec": build_skip_gram,
+}
 
 
 def _generator(seed: int, branch: int) -> torch.Generator:
+    """The source of one of a model's sets of initial weights."""
     return torch.Generator().manual_seed(child_seed(seed, branch))

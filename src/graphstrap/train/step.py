@@ -59,7 +59,11 @@ class EagerStep:
         """The learning rate of a step."""
         train = self.recipe.train
         return learning_rate_at(
-            step, base=train.learning_rate, warmup_steps=train.warmup_steps, total_steps=train.steps
+            step,
+            base=train.learning_rate,
+            warmup_steps=train.warmup_steps,
+            total_steps=train.steps,
+            schedule=train.schedule,
         )
 
     def run(self, seeds: Any, step: int | Tensor) -> Result:

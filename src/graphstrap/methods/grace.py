@@ -1,0 +1,172 @@
+"""GRACE: tell each node's own embedding in the other view from all other nodes' embeddings in both views.
+
+Zhu et al., Deep Graph Contrastive Representation Learning, ICML workshop 2020. GCA (Zhu et al., WWW 2021) is the same
+loss on adaptive views: give the recipe's views a `centrality`.
+
+    u, v    = p(online(view_1)), p(online(view_2))      p: linear, ELU, linear; then rows scaled to length 1
+    l(u_i)  = -log e^(u_i.v_i/t) / (e^(u_i.v_i/t) + sum over j != i of e^(u_i.v_j/t) + e^(u_i.u_j/t))
+            : the cross-entropy of choosing v_i among all rows of u and v but u_i itself
+    loss    = mean over i of (l(u_i) + l(v_i)) / 2
+
+With `num_negatives` k, the sum runs over k random nodes j != i (Thakoor et al., ICLR 2022, GRACE-SUBSAMPLING). A block
+of k nodes shares a draw: k + 1 successive ones in a random order of all nodes, of which each node leaves out itself or,
+if it is not among them, the last. So each node's negatives are a uniform sample of k of the N - 1 others, without
+replacement, and (N - 1) / k times their sum is an unbiased estimate of the sum over all. The loss itself is not
+rescaled, as in the paper; at k = N - 1 it is the full one. Draws of successive blocks follow each other in that order,
+so every node is a negative, and the gathered ones are at most twice as many as there are nodes.
+
+Departs from the original code:
+  * The encoder is the recipe's (its `norm`, PReLU); theirs is a GCN without normalisation, under ReLU, RReLU or PReLU.
+  * A projection of length 0 is similar to nothing and gets no gradient: that of its direction has no bound. Pinned by
+    test_grace.py::test_a_node_without_a_direction_gets_no_gradient.
+Cost of a step: time O(E D + N^2 D), memory O(N^2): four N x N matrices of similarities are kept for the backward pass,
+as in the original, and four more arise in it: 32 N^2 bytes at the peak. With `rows_per_block` B they are recomputed
+there, B rows at a time: memory O(B N + N D).
+With k negatives: time O(E D + N k D), memory O(N k + N D).
+Reads from the recipe: projector_size (the hidden layer's; 0 for the embedding's), temperature, num_negatives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from graphstrap.encoders.gcn import glorot
+from graphstrap.graph import Graph
+from graphstrap.keep import child_seed, hash32
+from graphstrap.ops import linear
+from graphstrap.view import CLEAN, View
+
+# Negatives draw from their own hash of the first view's seed, apart from the edges that the view drops.
+_NEGATIVE_STREAM = child_seed(0, 5)
+
+
+class GRACE(nn.Module):
+    """The method: an encoder, a projector, and the loss between two views.
+
+    Args:
+        make_encoder: called with the generator.
+        temperature: what similarities are divided by.
+        projector_size: width of the projector's hidden layer; 0 for the embedding's.
+        num_negatives: how many nodes each is told apart from; 0 for all.
+        rows_per_block: how many rows of similarities are held at once; 0 for all.
+    """
+
+    num_views = 2
+
+    def __init__(
+        self,
+        make_encoder: Callable[[torch.Generator], nn.Module],
+        *,
+        temperature: float,
+        generator: torch.Generator,
+        projector_size: int = 0,
+        num_negatives: int = 0,
+        rows_per_block: int = 0,
+    ) -> None:
+        super().__init__()
+        self.online = make_encoder(generator)
+        size: int = self.online.embedding_size  # type: ignore[assignment]
+        self.projector = Projector(size, projector_size or size, generator=generator)
+        self.temperature, self.num_negatives, self.rows_per_block = temperature, num_negatives, rows_per_block
+
+    def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, dict[str, Tensor]]:
+        view_1, view_2 = views
+        h_1, h_2 = self.online(batch, view_1), self.online(batch, view_2)  # (N, D) each
+        z_1, z_2 = self.projector(batch.roots_of(h_1)), self.projector(batch.roots_of(h_2))
+        drawn = None
+        if self.num_negatives:
+            drawn = draw_negatives(len(z_1), self.num_negatives, seed=view_1.seed, device=z_1.device)
+        loss = info_nce(z_1, z_2, temperature=self.temperature, drawn=drawn, rows_per_block=self.rows_per_block)
+        return loss, {"embedding": h_1.detach()}
+
+    def after_step(self, step: int | Tensor) -> None:
+        pass
+
+    @torch.no_grad()
+    def embed(self, graph: Graph) -> Tensor:
+        self.online.eval()
+        h: Tensor = self.online(graph, CLEAN)
+        return h
+
+
+class Projector(nn.Module):
+    """Linear, ELU, Linear, back to the embedding's size."""
+
+    def __init__(self, size: int, size_hidden: int, *, generator: torch.Generator) -> None:
+        super().__init__()
+        self.weight_1, self.bias_1 = glorot(size, size_hidden, generator), nn.Parameter(torch.zeros(size_hidden))
+        self.weight_2, self.bias_2 = glorot(size_hidden, size, generator), nn.Parameter(torch.zeros(size))
+
+    def forward(self, h: Tensor) -> Tensor:
+        return linear(F.elu(linear(h, self.weight_1, self.bias_1)), self.weight_2, self.bias_2)
+
+
+def info_nce(
+    z_1: Tensor, z_2: Tensor, *, temperature: float, drawn: Tensor | None = None, rows_per_block: int = 0
+) -> Tensor:
+    """The loss between two views' projections; `drawn` comes from `draw_negatives`, None is for all negatives."""
+    u, v = unit_rows(z_1), unit_rows(z_2)
+    if drawn is None:
+        keys = torch.cat([u, v])  # (2 N, D): the first half holds the own keys of u's rows, the second those of v's
+        loss_1 = choose_among_all(u / temperature, keys, own=0, rows_per_block=rows_per_block)
+        loss_2 = choose_among_all(v / temperature, keys, own=len(v), rows_per_block=rows_per_block)
+    else:
+        keys = torch.cat([u[drawn], v[drawn]], dim=1)  # (blocks, 2 (k + 1), D)
+        loss_1 = choose_among_drawn(u / temperature, v, keys, drawn)
+        loss_2 = choose_among_drawn(v / temperature, u, keys, drawn)
+    return (loss_1 + loss_2) / 2
+
+
+def unit_rows(z: Tensor) -> Tensor:
+    """Rows scaled to length 1, in float32; a row of zeros stays one."""
+    z = z.float()
+    length = z.norm(dim=1, keepdim=True)
+    return torch.where(length > 1e-8, z / length.clamp(min=1e-8), 0.0)
+
+
+def choose_among_all(rows: Tensor, keys: Tensor, *, own: int, rows_per_block: int = 0) -> Tensor:
+    """The mean cross-entropy of finding each row's partner in the other half of the keys, row i's own key left out."""
+    size = rows_per_block or len(rows)
+    if size >= len(rows):
+        return _choose_in_block(rows, keys, own, 0) / len(rows)
+    blocks = [
+        checkpoint(_choose_in_block, block, keys, own, index * size, use_reentrant=False, preserve_rng_state=False)
+        for index, block in enumerate(torch.split(rows, size))
+    ]
+    return torch.stack(blocks).sum() / len(rows)
+
+
+def _choose_in_block(rows: Tensor, keys: Tensor, own: int, first: int) -> Tensor:
+    """The sum for the rows from `first` on; their own keys start at `own`, their partners half a table away."""
+    similarity = rows @ keys.T  # (B, 2 N)
+    similarity.detach().diagonal(own + first).fill_(-torch.inf)  # a choice of probability 0, whose gradient is 0 too
+    partner = len(keys) // 2 - own + first
+    partners = torch.arange(partner, partner + len(rows), device=rows.device)
+    return F.cross_entropy(similarity.float(), partners, reduction="sum")
+
+
+def choose_among_drawn(rows: Tensor, partners: Tensor, keys: Tensor, drawn: Tensor) -> Tensor:
+    """The mean cross-entropy of choosing each row's partner before the keys that were drawn for its block."""
+    num_blocks, size = drawn.shape[0], drawn.shape[1] - 1
+    nodes = torch.arange(num_blocks * size, device=rows.device).view(num_blocks, size, 1)
+    left_out = drawn[:, None, :] == nodes  # (blocks, k, k + 1): itself,
+    left_out[..., -1] |= ~left_out.any(-1)  # or else the last
+    blocks = F.pad(rows, (0, 0, 0, num_blocks * size - len(rows))).view(num_blocks, size, -1)
+    similarity = (blocks @ keys.transpose(1, 2)).float()  # (blocks, k, 2 (k + 1))
+    negative = similarity.masked_fill(left_out.repeat(1, 1, 2), -torch.inf).flatten(0, 1)[: len(rows)]
+    positive = (rows * partners).sum(1, keepdim=True)
+    return F.cross_entropy(torch.cat([positive, negative], dim=1), torch.zeros_like(nodes.view(-1)[: len(rows)]))
+
+
+def draw_negatives(num_nodes: int, num_negatives: int, *, seed: int | Tensor, device: torch.device) -> Tensor:
+    """(blocks, k + 1) the nodes drawn for each block of k: windows of one random order, each a node into the next."""
+    size = max(1, min(num_negatives, num_nodes - 1))
+    nodes = torch.arange(num_nodes, device=device)
+    order = torch.argsort(hash32(hash32(nodes, seed), _NEGATIVE_STREAM))
+    first = torch.arange(0, num_nodes, size, device=device)
+    return order[(first[:, None] + torch.arange(size + 1, device=device)) % num_nodes]

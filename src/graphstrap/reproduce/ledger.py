@@ -1,0 +1,82 @@
+"""The ledger: one JSON object a line for every cell that was computed, never changed, only added to.
+
+A cell is a graph, a variant of a method, its settings and a seed. Whoever asks for a table computes what the ledger
+lacks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from graphstrap.errors import InputError
+
+Row = dict[str, Any]
+KEY = ("dataset", "variant", "settings", "seed")
+
+
+class Ledger:
+    """A file of rows; the file appears with the first of them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows = _read(path)
+
+    def find(self, **wanted: Any) -> list[Row]:
+        """Rows with these values, the newest of each cell."""
+        found = {tuple(row.get(name) for name in KEY): row for row in self.rows if _matches(row, wanted)}
+        return list(found.values())
+
+    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Write rows to the disk, each whole."""
+        new = [dict(row) for row in rows]
+        text = "".join(json.dumps(row) + "\n" for row in new)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            _drop_half_a_line(self.path)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise InputError(f"ledger {self.path} cannot be written: {error.strerror or error}") from error
+        self.rows += new
+
+
+def _drop_half_a_line(path: Path) -> None:
+    """What a power cut has left at the end."""
+    if path.exists():
+        contents = path.read_bytes()
+        whole = contents.rfind(b"\n") + 1
+        if whole < len(contents):
+            os.truncate(path, whole)
+
+
+def _matches(row: Row, wanted: Mapping[str, Any]) -> bool:
+    return all(row.get(name) == value for name, value in wanted.items())
+
+
+def _read(path: Path) -> list[Row]:
+    if not path.exists():
+        return []
+    rows = []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"ledger {path} cannot be read: {error}") from error
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            if number == len(lines):
+                break  # half a line, left by a power cut
+            raise InputError(f"ledger {path}, line {number}, is not JSON: {error}") from error
+        if not isinstance(row, dict) or not set(KEY) <= set(row):
+            raise InputError(f"ledger {path}, line {number}, is not a cell: {', '.join(KEY)} are needed")
+        rows.append(row)
+    return rows

@@ -1,0 +1,65 @@
+"""What a method needs, before it starts: so that too much is a cell of a table and not a crash.
+
+every method        c_1 N (F + widths)                 features and activations
+GRACE, GCA          + 8 * 4 bytes * N^2                two similarity matrices, their exponentials and gradients
+GRACE with k        + c_2 N k                          (see methods/grace.py)
+MVGRL               + 3 * 4 bytes * N^2                the diffusion matrix and its solve
+"""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+from graphstrap.errors import InputError
+from graphstrap.graph import Graph
+from graphstrap.recipe import Recipe
+from graphstrap.sparse import SparseMatrix
+
+_SQUARES = {"grace": 8, "gca": 8, "mvgrl": 3}
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+
+
+def estimate_bytes(graph: Graph, recipe: Recipe) -> int:
+    """About how much memory training takes; right within a factor of two."""
+    num_nodes, method, encoder = graph.num_nodes, recipe.method, recipe.encoder
+    features = sum(_feature_bytes(block) for block in graph.features if block is not None)
+    widths = sum(encoder.hidden_sizes) + 2 * encoder.embedding_size + 2 * method.predictor_hidden_size
+    linear = features + 16 * graph.num_edges + 4 * 2 * 5 * num_nodes * widths
+    if method.name in ("grace", "gca") and method.num_negatives:
+        return linear + 4 * 8 * num_nodes * method.num_negatives
+    return linear + 4 * _SQUARES.get(method.name, 0) * num_nodes**2
+
+
+def refusal(graph: Graph, recipe: Recipe, *, limit: int | None) -> str | None:
+    """`OOM: needs about 37 GB of 16 GB` where the estimate exceeds the limit; None where it fits."""
+    if limit is None:
+        return None
+    needed = estimate_bytes(graph, recipe)
+    return None if needed <= limit else f"OOM: needs about {needed / 1e9:.0f} GB of {limit / 1e9:.0f} GB"
+
+
+def available_bytes(device: torch.device) -> int | None:
+    """The memory that training may take on a device."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            return next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return None
+
+
+def parse_bytes(text: str) -> int:
+    """`16GB` to a number of bytes."""
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)i?B?\s*", text, flags=re.IGNORECASE)
+    if match is None:
+        raise InputError(f"--memory-limit takes a size such as 16GB, got {text!r}")
+    return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def _feature_bytes(block: torch.Tensor | SparseMatrix) -> int:
+    if isinstance(block, SparseMatrix):
+        return 16 * len(block.values)
+    return 4 * block.numel()

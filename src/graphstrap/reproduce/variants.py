@@ -1,0 +1,189 @@
+"""The rows of the tables: each a method with its settings on each graph.
+
+A trained row starts from the graph's own recipe (widths, feature scaling, augmentation) and replaces what its method
+needs. Where the settings come from stands beside them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphstrap.errors import InputError
+from graphstrap.recipe import Recipe, load_recipe, shipped_recipes
+
+# Steps of --quick; fewer for methods whose steps take the square of the graph, or seconds.
+QUICK_STEPS = 150
+_FEWER_QUICK_STEPS = {"grace": 30, "gca": 30, "mvgrl": 15, "gmi": 50}
+
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A row.
+
+    Args:
+        kind: "trained", or what is evaluated instead: "raw", "random-init", "label-propagation", "supervised-gcn",
+            "supervised-mlp".
+        settings: of the recipe, on every graph.
+        by_dataset: more of them for a graph.
+        append_features: put the node's raw features beside its embedding.
+    """
+
+    title: str
+    kind: str = "trained"
+    settings: Settings = field(default_factory=dict)
+    by_dataset: Mapping[str, Settings] = field(default_factory=dict)
+    append_features: bool = False
+
+
+def recipe_of(name: str, dataset: str, *, quick: bool = False) -> Recipe:
+    """The recipe of a row on a graph."""
+    variant = VARIANTS[name]
+    base = load_recipe(dataset) if dataset in shipped_recipes() else Recipe(name=dataset)
+    recipe = base.with_settings({**variant.settings, **variant.by_dataset.get(dataset, {})})
+    return _shortened(recipe) if quick else recipe
+
+
+def settings_id(name: str, dataset: str, *, quick: bool) -> str:
+    """Tells one set of settings of a row from another; `quick-` in front where training was cut short."""
+    text = VARIANTS[name].kind + recipe_of(name, dataset, quick=quick).to_toml()
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return f"quick-{digest}" if quick else digest
+
+
+def find_variant(name: str) -> Variant:
+    if name not in VARIANTS:
+        raise InputError(f"there is no method {name!r} in the tables: take some of {', '.join(VARIANTS)}")
+    return VARIANTS[name]
+
+
+def _shortened(recipe: Recipe) -> Recipe:
+    """A few minutes' worth: fewer steps, and for BGRL a rate that suits them."""
+    steps = min(recipe.train.steps, _FEWER_QUICK_STEPS.get(recipe.method.name, QUICK_STEPS))
+    settings: dict[str, Any] = {"train.steps": steps, "train.warmup_steps": steps // 10}
+    if recipe.method.name == "bgrl":
+        settings |= {"train.learning_rate": 1e-2, "encoder.batch_norm_statistics": "recalibrated"}
+    return recipe.with_settings(settings)
+
+
+def _contrastive(
+    size: int,
+    rate: float,
+    steps: int,
+    temperature: float,
+    *,
+    edges: tuple[float, float],
+    columns: tuple[float, float],
+    projector: int | None = None,
+) -> Settings:
+    """A line of GRACE's or GCA's configuration files: layers of 2 x size and size, no normalisation, constant rate."""
+    return {
+        "method.projector_size": projector or size,
+        "method.temperature": temperature,
+        "encoder.hidden_sizes": (2 * size,),
+        "encoder.embedding_size": size,
+        "encoder.norm": "none",
+        "train.learning_rate": rate,
+        "train.steps": steps,
+        "train.warmup_steps": 0,
+        "train.schedule": "constant",
+        "views.edge_drop_probs": edges,
+        "views.feature_mask_probs": columns,
+    }
+
+
+# Cora, CiteSeer, PubMed and DBLP: GRACE's repository; the others but ogbn-arxiv: GCA's, whose objective is the same.
+_CONTRASTIVE: Mapping[str, Settings] = {
+    "cora": _contrastive(128, 5e-4, 200, 0.4, edges=(0.2, 0.4), columns=(0.3, 0.4)),
+    "citeseer": _contrastive(256, 1e-3, 200, 0.9, edges=(0.2, 0.0), columns=(0.3, 0.2)),
+    "pubmed": _contrastive(256, 1e-3, 1500, 0.7, edges=(0.4, 0.1), columns=(0.0, 0.2)),
+    "dblp": _contrastive(256, 1e-3, 1000, 0.7, edges=(0.1, 0.4), columns=(0.1, 0.0)),
+    "wikics": _contrastive(256, 1e-2, 3000, 0.4, edges=(0.2, 0.3), columns=(0.1, 0.1)),
+    "amazon-photo": _contrastive(256, 1e-1, 2000, 0.3, edges=(0.3, 0.5), columns=(0.1, 0.1), projector=64),
+    "amazon-computers": _contrastive(128, 1e-2, 2000, 0.2, edges=(0.6, 0.3), columns=(0.2, 0.3)),
+    "coauthor-cs": _contrastive(256, 5e-4, 1000, 0.4, edges=(0.3, 0.2), columns=(0.3, 0.4)),
+    "coauthor-physics": _contrastive(128, 1e-2, 1500, 0.5, edges=(0.4, 0.1), columns=(0.1, 0.4), projector=64),
+    "ogbn-arxiv": _contrastive(256, 1e-3, 1000, 0.5, edges=(0.6, 0.6), columns=(0.0, 0.0)),
+}
+
+# The authors' repository; rates and widths are those of BGRL's recipes.
+_BARLOW_TWINS: Mapping[str, Settings] = {
+    "amazon-photo": {"views.edge_drop_probs": (0.1, 0.1), "views.feature_mask_probs": (0.3, 0.3)},
+    "amazon-computers": {"views.edge_drop_probs": (0.4, 0.4), "views.feature_mask_probs": (0.1, 0.1)},
+    "coauthor-cs": {"views.edge_drop_probs": (0.5, 0.5), "views.feature_mask_probs": (0.2, 0.2)},
+    "coauthor-physics": {"views.edge_drop_probs": (0.5, 0.5), "views.feature_mask_probs": (0.2, 0.2)},
+}
+
+# One layer of 512 and a constant rate of 1e-3, as in the authors' code of DGI, GMI and MVGRL, which stop early on the
+# training loss; here the number of steps is fixed.
+_ONE_LAYER: Settings = {
+    "encoder.hidden_sizes": (),
+    "encoder.embedding_size": 512,
+    "encoder.norm": "none",
+    "train.learning_rate": 1e-3,
+    "train.steps": 500,
+    "train.warmup_steps": 0,
+    "train.schedule": "constant",
+}
+_WALKS: Settings = {
+    "encoder.embedding_size": 256,
+    "train.learning_rate": 1e-2,
+    "train.steps": 2000,
+    "train.warmup_steps": 0,
+}
+
+
+def _adaptive(centrality: str) -> Settings:
+    return {"views.centrality": centrality}
+
+
+def _subsampled(num_negatives: int) -> Variant:
+    title = f"GRACE, {num_negatives} negatives"
+    settings = {"method.name": "grace", "method.num_negatives": num_negatives}
+    return Variant(title, settings=settings, by_dataset=_CONTRASTIVE)
+
+
+def _gca(title: str, centrality: str) -> Variant:
+    return Variant(title, settings={"method.name": "gca", **_adaptive(centrality)}, by_dataset=_CONTRASTIVE)
+
+
+VARIANTS: dict[str, Variant] = {
+    "raw": Variant("Raw features", "raw"),
+    "deepwalk": Variant("DeepWalk", settings={"method.name": "deepwalk", **_WALKS}),
+    "deepwalk-features": Variant(
+        "DeepWalk + features", settings={"method.name": "deepwalk", **_WALKS}, append_features=True
+    ),
+    "node2vec": Variant(
+        "node2vec",
+        settings={"method.name": "node2vec", "method.outward_weight": 0.5, "method.return_weight": 2.0, **_WALKS},
+    ),
+    "dgi": Variant("DGI", settings={"method.name": "dgi", **_ONE_LAYER}),
+    "gmi": Variant("GMI", settings={"method.name": "gmi", **_ONE_LAYER, "train.steps": 200}),
+    "mvgrl": Variant("MVGRL", settings={"method.name": "mvgrl", **_ONE_LAYER}),
+    "random-init": Variant("Random init", "random-init"),
+    "grace": Variant("GRACE", settings={"method.name": "grace"}, by_dataset=_CONTRASTIVE),
+    "grace-2": _subsampled(2),
+    "grace-8": _subsampled(8),
+    "grace-32": _subsampled(32),
+    "grace-2048": _subsampled(2048),
+    "bgrl": Variant("BGRL"),
+    "bgrl-degree": Variant("BGRL, degree", settings=_adaptive("degree")),
+    "bgrl-pagerank": Variant("BGRL, PageRank", settings=_adaptive("pagerank")),
+    "bgrl-eigenvector": Variant("BGRL, eigenvector", settings=_adaptive("eigenvector")),
+    "bgrl-projector": Variant("BGRL with a projector", settings={"method.projector_size": 256}),
+    "gca": _gca("GCA", "pagerank"),
+    "gca-standard": _gca("GCA, standard", "none"),
+    "gca-degree": _gca("GCA, degree", "degree"),
+    "gca-pagerank": _gca("GCA, PageRank", "pagerank"),
+    "gca-eigenvector": _gca("GCA, eigenvector", "eigenvector"),
+    "barlow-twins": Variant(
+        "Graph Barlow Twins", settings={"method.name": "barlow-twins", "train.steps": 4000}, by_dataset=_BARLOW_TWINS
+    ),
+    "label-propagation": Variant("Label propagation", "label-propagation"),
+    "supervised-mlp": Variant("Supervised MLP", "supervised-mlp"),
+    "supervised-gcn": Variant("Supervised GCN", "supervised-gcn"),
+}

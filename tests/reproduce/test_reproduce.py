@@ -1,0 +1,159 @@
+"""Tables: what they show is what the ledger holds, with the paper's number beside it."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from graphstrap.datasets import load
+from graphstrap.errors import InputError
+from graphstrap.recipe import shipped_recipes
+from graphstrap.reproduce.ledger import Ledger
+from graphstrap.reproduce.memory import estimate_bytes, parse_bytes, refusal
+from graphstrap.reproduce.paper import printed
+from graphstrap.reproduce.render import cell_text, paper_text, to_csv, to_markdown
+from graphstrap.reproduce.run import fill_ledger
+from graphstrap.reproduce.tables import TABLES, Table, find_table, make_cell, make_cells, seeds_for
+from graphstrap.reproduce.variants import VARIANTS, find_variant, recipe_of, settings_id
+
+
+def fake_rows(values: list[float], *, variant: str = "bgrl", dataset: str = "amazon-photo") -> list[dict[str, object]]:
+    wanted = settings_id(variant, dataset, quick=False)
+    return [
+        {
+            "dataset": dataset,
+            "variant": variant,
+            "settings": wanted,
+            "seed": seed,
+            "accuracy": {"reference": value, "paper": value - 0.5},
+        }
+        for seed, value in enumerate(values)
+    ]
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
+def test_every_row_of_every_table_has_a_recipe_on_every_graph(table: Table) -> None:
+    for variant in table.variants:
+        for dataset in table.datasets:
+            assert dataset in shipped_recipes()
+            full, quick = recipe_of(variant, dataset), recipe_of(variant, dataset, quick=True)
+            assert quick.train.steps <= min(150, full.train.steps)
+            if VARIANTS[variant].kind == "trained":
+                assert full.method.name == variant.split("-")[0] or full.method.name == variant
+    assert table.title
+
+
+def test_what_the_paper_prints_is_shown() -> None:
+    cell = printed("table-3", "bgrl", "amazon-photo")
+    assert cell is not None
+    assert (cell.mean, cell.std, cell.is_starred) == (93.17, 0.30, True)
+    out_of_memory = printed("table-3", "grace", "coauthor-physics")
+    assert out_of_memory is not None
+    assert out_of_memory.text == "OOM"
+    assert printed("table-3", "barlow-twins", "amazon-photo") is None
+
+
+def test_a_cell_has_mean_spread_difference_and_a_test(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    table = find_table("table-3")
+    empty = make_cell(table, ledger, "bgrl", "amazon-photo", "reference", quick=False)
+    assert cell_text(empty) == "not computed"
+    ledger.add(fake_rows([93.9, 94.0, 94.1]))
+    cell = make_cell(table, ledger, "bgrl", "amazon-photo", "reference", quick=False)
+    assert cell_text(cell) == "94.00 ± 0.10 (3)"
+    assert cell.difference == pytest.approx(0.83)
+    assert cell.is_significant
+    assert paper_text(cell) == "93.17 ± 0.30, +0.83!"
+    beside = make_cell(table, ledger, "bgrl", "amazon-photo", "paper", quick=False)
+    assert beside.mean == pytest.approx(93.5)
+    assert not make_cell(table, ledger, "bgrl", "amazon-photo", "reference", quick=True).num_seeds
+
+
+def test_markdown_and_csv_hold_every_cell(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.add(fake_rows([93.0, 93.4]))
+    table = find_table("table-3")
+    cells = list(make_cells(table, ledger, variants=["raw", "bgrl"], datasets=["amazon-photo"], quick=False))
+    text = to_markdown(table, cells, quick=False)
+    assert "| BGRL* | 93.20 ± 0.28 (2) | 93.17 ± 0.30, +0.03 |" in text
+    assert "QUICK" not in text
+    assert "QUICK" in to_markdown(table, cells, quick=True)
+    rows = list(csv.DictReader(io.StringIO(to_csv(cells))))
+    assert len(rows) == 4
+    assert rows[2]["mean"] == "93.2"
+
+
+def test_starred_rows_get_twenty_seeds_and_raw_features_one() -> None:
+    table = find_table("table-3")
+    assert len(seeds_for(table, "bgrl", None, quick=False)) == 20
+    assert len(seeds_for(table, "dgi", None, quick=False)) == 5
+    assert len(seeds_for(table, "raw", 7, quick=False)) == 1
+    assert len(seeds_for(table, "bgrl", None, quick=True)) == 1
+    assert len(seeds_for(table, "bgrl", 3, quick=True)) == 3
+
+
+def test_memory_grows_with_the_square_for_grace_alone() -> None:
+    graph = load("digits")
+    bgrl, grace = (estimate_bytes(graph, recipe_of(name, "coauthor-cs")) for name in ("bgrl", "grace"))
+    assert grace - bgrl > 8 * 4 * graph.num_nodes**2 * 0.9
+    few = estimate_bytes(graph, recipe_of("grace-2", "coauthor-cs"))
+    assert few < grace
+    text = refusal(graph, recipe_of("grace", "coauthor-cs"), limit=1_000_000)
+    assert text is not None
+    assert text.startswith("OOM: needs about")
+    assert refusal(graph, recipe_of("grace", "coauthor-cs"), limit=None) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("16GB", 16 * 10**9), ("1.5 G", 15 * 10**8), ("800MB", 8 * 10**8), ("7", 7)]
+)
+def test_sizes_are_read(text: str, number: int) -> None:
+    assert parse_bytes(text) == number
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(InputError, match="table-3"):
+        find_table("table-7")
+    with pytest.raises(InputError, match="bgrl"):
+        find_variant("bgl")
+    with pytest.raises(InputError, match="16GB"):
+        parse_bytes("much")
+
+
+def test_cells_are_computed_once_and_refused_ones_again_under_another_limit(tmp_path: Path) -> None:
+    table = Table("table-3", ("raw", "random-init", "bgrl", "grace"), ("digits",))
+    notes: list[str] = []
+
+    def fill(**more: object) -> Ledger:
+        ledger = Ledger(tmp_path / "ledger.jsonl")
+        options = {"variants": table.variants, "datasets": table.datasets, "quick": True, "device": "cpu"}
+        fill_ledger(table, ledger, note=notes.append, **{**options, **more})  # type: ignore[arg-type]
+        return ledger
+
+    first = fill(memory_limit=parse_bytes("150MB"))
+    assert [row["variant"] for row in first.rows] == ["raw", "random-init", "bgrl", "grace"]
+    assert "OOM" in first.rows[-1]["oom"]
+    assert all(row["accuracy"]["paper"] > 80 for row in first.rows[:3])
+    assert len(fill(memory_limit=parse_bytes("150MB")).rows) == 4
+    assert len(fill().rows) == 5
+    cell = make_cell(table, Ledger(tmp_path / "ledger.jsonl"), "grace", "digits", "paper", quick=True)
+    assert cell.mean is not None
+    assert cell.mean > 80
+
+
+def test_a_graph_that_is_not_at_hand_is_said_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRAPHSTRAP_DATA", str(tmp_path))
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    notes: list[str] = []
+    table = Table("table-3", ("raw",), ("no-such-graph", "digits"))
+    missing = fill_ledger(
+        table, ledger, variants=table.variants, datasets=table.datasets, quick=True, device="cpu", note=notes.append
+    )
+    assert list(missing) == ["no-such-graph"]
+    assert [row["dataset"] for row in ledger.rows] == ["digits"]
+    assert "raw" in VARIANTS
