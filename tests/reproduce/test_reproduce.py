@@ -133,11 +133,11 @@ def test_cells_are_computed_once_and_refused_ones_again_under_another_limit(tmp_
         fill_ledger(table, ledger, note=notes.append, **{**options, **more})  # type: ignore[arg-type]
         return ledger
 
-    first = fill(memory_limit=parse_bytes("150MB"))
+    first = fill(memory_limit=parse_bytes("118MB"))
     assert [row["variant"] for row in first.rows] == ["raw", "random-init", "bgrl", "grace"]
     assert "OOM" in first.rows[-1]["oom"]
     assert all(row["accuracy"]["paper"] > 80 for row in first.rows[:3])
-    assert len(fill(memory_limit=parse_bytes("150MB")).rows) == 4
+    assert len(fill(memory_limit=parse_bytes("118MB")).rows) == 4
     assert len(fill().rows) == 5
     cell = make_cell(table, Ledger(tmp_path / "ledger.jsonl"), "grace", "digits", "paper", quick=True)
     assert cell.mean is not None

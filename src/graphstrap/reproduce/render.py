@@ -7,7 +7,7 @@ import io
 from collections.abc import Sequence
 
 from graphstrap.reproduce.tables import Cell, Table
-from graphstrap.reproduce.variants import QUICK_STEPS, VARIANTS
+from graphstrap.reproduce.variants import QUICK_NEGATIVES, QUICK_STEPS, VARIANTS
 
 LEGEND = (
     "Ours: mean ± standard deviation over seeds, each the mean of its splits (number of seeds). The paper's number and "
@@ -18,7 +18,8 @@ LEGEND = (
 
 def quick_notice(quick: bool) -> str:
     return (
-        f"QUICK: at most {QUICK_STEPS} steps, one seed, 3 splits. These are no results; run without --quick for those."
+        f"QUICK: at most {QUICK_STEPS} steps and {QUICK_NEGATIVES} negatives, one seed, 3 splits. No results: "
+        "run without --quick for those."
         if quick
         else ""
     )
