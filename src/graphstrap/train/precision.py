@@ -2,8 +2,8 @@
 
 fp32   every product in float32
 tf32   matrix products on CUDA with 10-bit mantissas, sums in float32; the same as fp32 on a CPU
-    bf16   products, and the activations between them, in bfloat16; sums in float32
-    auto   bf16 where the hardware has it: accuracy was the same over a few seeds (docs/LOG.md)
+bf16   products, and the activations between them, in bfloat16; sums in float32
+auto   bf16 where the hardware has it: accuracy was the same over a few seeds (docs/LOG.md)
 """
 
 from __future__ import annotations
