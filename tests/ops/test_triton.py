@@ -14,9 +14,10 @@ from conftest import make_random_graph
 from graphstrap import ops
 from graphstrap.graph import Graph
 from graphstrap.keep import drop_threshold, keep
-from graphstrap.ops import _csr, _torch, _triton, _triton_sparse
+from graphstrap.ops import _csr, _hot_columns, _torch, _triton, _triton_sparse
 from graphstrap.ops._masks import stream_seed
 from graphstrap.ops._triton_sparse import Chunks, compact, keep_bytes
+from graphstrap.sparse import SparseMatrix
 from graphstrap.view import CLEAN, View, ViewSpec
 
 pytestmark = pytest.mark.skipif(not _triton.IS_AVAILABLE, reason="Triton is not installed")
@@ -108,15 +109,35 @@ def test_a_stream_has_the_same_bits_as_everywhere(seed: int, stream: int) -> Non
 
 
 @few
-@given(graph=graphs, spec=specs, seed=st.integers(0, 2**62), dense=st.booleans())
-def test_project_equals_the_reference(
-    narrow_chunks: None, graph: Graph, spec: ViewSpec, seed: int, dense: bool
-) -> None:
+@given(graph=graphs, spec=specs, seed=st.integers(0, 2**62), way=st.sampled_from(["dense", "sparse", "split"]))
+def test_project_equals_the_reference(narrow_chunks: None, graph: Graph, spec: ViewSpec, seed: int, way: str) -> None:
     graph, view = graph.to(DEVICE), View(spec, seed)
     weight = torch.randn(12, 7, device=DEVICE, requires_grad=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(_csr.DENSE_FROM, DEVICE, 0.0 if dense else 1.1)
+        patch.setitem(_csr.DENSE_FROM, DEVICE, 0.0 if way == "dense" else 1.1)
+        patch.setattr(_triton, "_has_fast_products", lambda dtype: way == "split")
+        patch.setattr(_hot_columns, "_MULTIPLE", 4)
+        patch.setattr(_hot_columns, "HOT_FROM", 0.3)
         check_against(lambda backend: backend.project(graph, view, weight, 0), weight)
+
+
+@given(seed=st.integers(0, 1000), mark=st.sampled_from([0.0, 0.2, 0.4, 1.0]))
+def test_hot_and_cold_columns_are_all_of_the_features(seed: int, mark: float) -> None:
+    features = make_random_graph(num_nodes=30, num_edges=0, seed=seed).x
+    assert isinstance(features, SparseMatrix)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_hot_columns, "_MULTIPLE", 4)
+        patch.setattr(_hot_columns, "HOT_FROM", mark)
+        split = _hot_columns.hot_columns(features, torch.float32)
+    joined = split.cold.to_dense()
+    assert not joined[:, split.hot].any()
+    joined[:, split.hot] = split.table
+    assert torch.equal(joined, features.to_dense())
+    counts = (features.to_dense() != 0).sum(0)
+    others = torch.ones(features.num_columns, dtype=torch.bool).index_fill(0, split.hot, False)
+    if len(split.hot) and bool(others.any()):
+        assert int(counts[split.hot].min()) >= int(counts[others].max())
+    assert len(split.hot) == {0.0: 12, 1.0: 0}.get(mark, len(split.hot))
 
 
 def check_against(call: Any, learned: torch.Tensor) -> None:
@@ -152,6 +173,7 @@ def test_both_tables_in_one_pass_and_the_second_gets_no_gradient_it_did_not_ask_
 @pytest.mark.parametrize("kind", ["propagate", "project"])
 def test_bfloat16_sums_in_float32(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(_csr.DENSE_FROM, DEVICE, 1.1)
+    monkeypatch.setattr(_hot_columns, "_MULTIPLE", 4)
     graph = make_random_graph(num_nodes=50, num_edges=2_000, seed=4).to(DEVICE)
     view = View(ViewSpec(edge_drop_prob=0.2, feature_mask_prob=0.2), 3)
     table = torch.randn(50 if kind == "propagate" else 12, 33, device=DEVICE).bfloat16()

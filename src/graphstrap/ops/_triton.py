@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from graphstrap.graph import Graph
 from graphstrap.ops import _csr, _torch, _triton_finish
+from graphstrap.ops._hot_columns import HotColumns, hot_columns
 from graphstrap.ops._masks import aligned_threshold, feature_stream, pair_ids
-from graphstrap.ops._torch import global_rows
+from graphstrap.ops._torch import global_rows, move_average
 from graphstrap.ops._triton_sparse import (
     IS_AVAILABLE,
     ChunkedMatrix,
@@ -30,7 +31,7 @@ from graphstrap.ops._triton_sparse import (
 from graphstrap.sparse import SparseMatrix
 from graphstrap.view import View
 
-__all__ = ["IS_AVAILABLE"]
+__all__ = ["IS_AVAILABLE", "move_average"]
 
 _ALIGNMENT = 16  # columns; the matrix units want 16 bytes
 
@@ -39,7 +40,7 @@ _graph_chunks: WeakKeyDictionary[Graph, tuple[Chunks, Chunks]] = WeakKeyDictiona
 _matrix_chunks: WeakKeyDictionary[SparseMatrix, tuple[Chunks, Chunks]] = WeakKeyDictionary()
 _adjacencies: WeakKeyDictionary[View, WeakKeyDictionary[Graph, dict[str, _Pair]]] = WeakKeyDictionary()
 _column_masks: WeakKeyDictionary[View, dict[int, Tensor]] = WeakKeyDictionary()
-_masked_features: WeakKeyDictionary[View, WeakKeyDictionary[Graph, dict[int, _Pair]]] = WeakKeyDictionary()
+_masked_features: WeakKeyDictionary[View, WeakKeyDictionary[Graph, dict[tuple[int, bool], _Pair]]] = WeakKeyDictionary()
 
 
 def propagate(graph: Graph, view: View, h: Tensor, norm: str) -> Tensor:
@@ -75,6 +76,8 @@ def _project(graph: Graph, view: View, weights: list[Tensor], block: int) -> Seq
         return [_csr.project(graph, view, weight, block) for weight in weights]
     if isinstance(features, SparseMatrix):
         dtype = _csr.product_dtype(weights[0])
+        if not view.spec.mask_elements and _has_fast_products(dtype):
+            return _split_product(graph, view, block, hot_columns(features, dtype), weights)
         return _times(masked_features(graph, view, block, features), *weights, dtype=dtype)
     columns = column_mask(graph, view, block)
     return [features @ _masked(weight, columns, features) for weight in weights]
@@ -132,13 +135,6 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return result
 
 
-def move_average(averages: list[Tensor], news: list[Tensor], weight: float | Tensor) -> None:
-    """averages += weight * (news - averages), a few launches for all of them."""
-    steps = torch._foreach_sub(news, averages)
-    torch._foreach_mul_(steps, weight)
-    torch._foreach_add_(averages, steps)
-
-
 # ---- what a view keeps
 
 
@@ -151,11 +147,12 @@ def adjacency(graph: Graph, view: View, norm: str) -> _Pair:
 
 
 def masked_features(graph: Graph, view: View, block: int, features: SparseMatrix) -> _Pair:
-    """The view's features and their transpose."""
+    """The view's features, all or the cold ones, and their transpose."""
     by_block = _masked_features.setdefault(view, WeakKeyDictionary()).setdefault(graph, {})
-    if block not in by_block:
-        by_block[block] = _mask(graph, view, block, features)
-    return by_block[block]
+    key = block, features is graph.features[block]
+    if key not in by_block:
+        by_block[key] = _mask(graph, view, block, features)
+    return by_block[key]
 
 
 def column_mask(graph: Graph, view: View, block: int) -> Tensor | None:
@@ -227,6 +224,20 @@ def _kept_elements(graph: Graph, view: View, block: int, features: SparseMatrix)
 # ---- the product and its gradient
 
 
+def _has_fast_products(dtype: torch.dtype) -> bool:
+    """Whether dense products in this type run on the matrix units."""
+    return dtype != torch.float32 or torch.backends.cuda.matmul.allow_tf32
+
+
+def _split_product(
+    graph: Graph, view: View, block: int, features: HotColumns, weights: list[Tensor]
+) -> tuple[Tensor, ...]:
+    """(X o mask) W: frequent columns as a dense product, the others as a sparse one."""
+    pair, kept = masked_features(graph, view, block, features.cold), column_mask(graph, view, block)
+    result: tuple[Tensor, ...] = _SplitProduct.apply(*pair, features, kept, *weights)  # type: ignore[no-untyped-call]
+    return result
+
+
 def _times(matrices: _Pair, *tables: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, ...]:
     result: tuple[Tensor, ...] = _Product.apply(*matrices, dtype or tables[0].dtype, *tables)  # type: ignore[no-untyped-call]
     return result
@@ -285,3 +296,40 @@ class _Product(torch.autograd.Function):
         times, dtype = ctx.transposed.times, ctx.dtype
         results = [None if gradient is None else times(gradient, dtype=dtype)[0] for gradient in gradients]
         return (None, None, None, *results)
+
+
+class _SplitProduct(torch.autograd.Function):
+    """X_hot (m o W)[hot] + X_cold (m o W) of every weight W, in the type of the dense table."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        cold: ChunkedMatrix,
+        transposed: ChunkedMatrix,
+        features: HotColumns,
+        kept: Tensor | None,
+        *weights: Tensor,
+    ) -> tuple[Tensor, ...]:
+        ctx.transposed, ctx.features, ctx.kept, ctx.dtype = transposed, features, kept, weights[0].dtype
+        ctx.set_materialize_grads(False)
+        hot, table = features.hot, features.table
+        outs = cold.times(*(weight.to(table.dtype) for weight in weights))
+        for out, weight in zip(outs, weights, strict=True):
+            out.addmm_(table, mask_rows(weight, kept, rows=hot, num_rows=len(hot), dtype=table.dtype))
+        wanted = ctx.needs_input_grad[4:]
+        ctx.mark_non_differentiable(*(out for out, needed in zip(outs, wanted, strict=True) if not needed))
+        return tuple(outs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        results = [None if gradient is None else _SplitProduct._turned(ctx, gradient) for gradient in gradients]
+        return (None, None, None, None, *results)
+
+    @staticmethod
+    def _turned(ctx: Any, gradient: Tensor) -> Tensor:
+        """m o X^T G."""
+        hot, table = ctx.features.hot, ctx.features.table
+        result: Tensor = ctx.transposed.times(gradient, dtype=ctx.dtype)[0]  # zero in the rows of hot columns
+        kept = None if ctx.kept is None else ctx.kept[hot]
+        hot_rows = mask_rows(table.T @ gradient, kept, num_rows=len(hot), dtype=ctx.dtype)
+        return result.index_copy_(0, hot, hot_rows)

@@ -68,15 +68,19 @@ else:
 
     @triton.jit  # type: ignore[untyped-decorator]
     def _mask_rows_kernel(  # type: ignore[no-untyped-def]
-        table, kept, out, num_table_rows, num_columns, num_out, is_masked: tl.constexpr
+        table, rows, kept, out, num_table_rows, num_columns, num_out, has_rows: tl.constexpr, is_masked: tl.constexpr
     ):
         """out = table where its row is kept, 0 elsewhere and in the rows that only one of the two has."""
         place = tl.program_id(0).to(tl.int64) * 1024 + tl.arange(0, 1024)
         row = place // num_columns
+        source = place
+        if has_rows:
+            row = tl.load(rows + row, mask=place < num_out, other=0)
+            source = row * num_columns + place % num_columns
         stays = (place < num_out) & (row < num_table_rows)
         if is_masked:
             stays = stays & (tl.load(kept + row, mask=stays, other=0) != 0)
-        value = tl.load(table + place, mask=stays, other=0.0)
+        value = tl.load(table + source, mask=stays, other=0.0)
         tl.store(out + place, value.to(out.dtype.element_ty), mask=place < num_out)
 
     @triton.jit  # type: ignore[untyped-decorator]
@@ -381,19 +385,26 @@ def _constant(value: int, device: torch.device) -> Tensor:
     return torch.tensor(value, device=device)
 
 
-def mask_rows(table: Tensor, kept: Tensor | None, *, num_rows: int, dtype: torch.dtype) -> Tensor:
-    """The table with its dropped rows set to 0, cut or filled up with zeros to `num_rows`, in another type."""
+def mask_rows(
+    table: Tensor, kept: Tensor | None, *, num_rows: int, dtype: torch.dtype, rows: Tensor | None = None
+) -> Tensor:
+    """The table with its dropped rows set to 0, cut or filled up with zeros to `num_rows`, in another type.
+
+    With `rows`, those `num_rows` rows of the table alone.
+    """
     table = table.contiguous()
     out = torch.empty(num_rows, table.shape[1], dtype=dtype, device=table.device)
     if out.numel():
-        num_table_rows = min(num_rows, len(table))
+        num_table_rows = len(table) if rows is not None else min(num_rows, len(table))
         launch(_mask_rows_kernel, (triton.cdiv(out.numel(), 1024),))(
             table,
+            table if rows is None else rows,
             table if kept is None else kept,
             out,
             num_table_rows,
             table.shape[1],
             out.numel(),
+            has_rows=rows is not None,
             is_masked=kept is not None,
         )
     return out

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,7 +32,7 @@ from graphstrap.views import adaptive_specs, draw_seeds
 Result = tuple[Tensor, dict[str, Tensor]]
 
 _WARMUP_STEPS = 3
-_NUM_LANES = 6
+_MAX_LANES = 10
 logger = logging.getLogger(__name__)
 
 
@@ -84,26 +85,12 @@ class CapturedStep(EagerStep):
 
     def __init__(self, method: Method, graph: Graph, *, recipe: Recipe, seed: int) -> None:
         super().__init__(method, graph, recipe=recipe, seed=seed)
-        self._seeds = torch.zeros(len(self.specs), dtype=torch.int64, device=graph.device)
-        self._step = torch.zeros((), dtype=torch.int64, device=graph.device)
         self._captured: _Capture | None = None
 
     def __call__(self, step: int) -> Result:
         if self._captured is None:
             self._captured = _Capture([self])
         return self._captured.replay(step)[0]
-
-    def fill(self, step: int) -> None:
-        """Write what this step needs into the tensors that the capture reads."""
-        seeds = torch.tensor(draw_seeds(len(self.specs), seed=self.seed, step=step))
-        self._seeds.copy_(seeds, non_blocking=True)
-        self._step.fill_(step)
-        for group in self.optimizer.param_groups:
-            group["lr"].fill_(self.rate(step))
-
-    def run_filled(self) -> Result:
-        """The step on what `fill` wrote."""
-        return self.run(self._seeds, self._step)
 
     def snapshot(self) -> dict[str, Tensor]:
         """A copy of every weight, statistic and moment."""
@@ -142,37 +129,49 @@ class StepsTogether:
 
 
 class _Capture:
-    """One CUDA graph of the steps of one or more models."""
+    """One CUDA graph of the steps of one or more models of one recipe."""
 
     def __init__(self, steps: Sequence[CapturedStep]) -> None:
         self.steps = steps
-        main = torch.cuda.current_stream()
-        lanes = _lanes(min(_NUM_LANES, len(steps)))
+        device = steps[0].graph.device
+        self._seeds = torch.zeros(len(steps), len(steps[0].specs), dtype=torch.int64, device=device)
+        self._step = torch.zeros((), dtype=torch.int64, device=device)
+        self._rate = torch.zeros((), device=device)
         for one in steps:
+            for group in one.optimizer.param_groups:
+                group["lr"] = self._rate
+        self._fill(1)
+        main = torch.cuda.current_stream()
+        lanes = _lanes(len(steps))
+        for k, one in enumerate(steps):
             before = one.snapshot()
-            one.fill(1)
             lanes[0].wait_stream(main)
             with torch.cuda.stream(lanes[0]):
                 for _ in range(_WARMUP_STEPS):
-                    one.run_filled()
+                    one.run(self._seeds[k], self._step)
             main.wait_stream(lanes[0])
             one.restore(before)
         self._graph = torch.cuda.CUDAGraph()
         with _no_garbage_collection(), torch.cuda.graph(self._graph):
             main = torch.cuda.current_stream()
-            self._results = [self._record(one, lanes[k % len(lanes)], main) for k, one in enumerate(steps)]
+            self._results = [self._record(k, lanes[k % len(lanes)], main) for k in range(len(steps))]
             for lane in lanes:
                 main.wait_stream(lane)
 
-    @staticmethod
-    def _record(one: CapturedStep, lane: torch.cuda.Stream, main: torch.cuda.Stream) -> Result:
+    def _record(self, k: int, lane: torch.cuda.Stream, main: torch.cuda.Stream) -> Result:
         lane.wait_stream(main)
         with torch.cuda.stream(lane):
-            return one.run_filled()
+            return self.steps[k].run(self._seeds[k], self._step)
+
+    def _fill(self, step: int) -> None:
+        """Write what a step needs into the tensors that the capture reads."""
+        seeds = [draw_seeds(len(one.specs), seed=one.seed, step=step) for one in self.steps]
+        self._seeds.copy_(torch.tensor(seeds), non_blocking=True)
+        self._step.fill_(step)
+        self._rate.fill_(self.steps[0].rate(step))
 
     def replay(self, step: int) -> list[Result]:
-        for one in self.steps:
-            one.fill(step)
+        self._fill(step)
         self._graph.replay()
         return self._results
 
@@ -190,14 +189,15 @@ def _no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-@cache
-def _lanes(number: int) -> list[torch.cuda.Stream]:
-    """The same ones for all captures: every new stream keeps a workspace of its own."""
-    return [_lane(index) for index in range(number)]
+def _lanes(num_steps: int) -> list[torch.cuda.Stream]:
+    """As many as give each the same number of steps."""
+    steps_a_lane = math.ceil(num_steps / _MAX_LANES)
+    return [_lane(index) for index in range(math.ceil(num_steps / steps_a_lane))]
 
 
 @cache
 def _lane(index: int) -> torch.cuda.Stream:
+    """The same ones for all captures: every new stream keeps a workspace of its own."""
     return torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
 
