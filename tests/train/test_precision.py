@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -31,6 +33,17 @@ def test_settings_hold_within_the_block_alone(precision: str) -> None:
         assert product.dtype == (torch.bfloat16 if precision == "bf16" else torch.float32)
     assert torch.backends.cuda.matmul.fp32_precision == before
     assert not torch.is_autocast_enabled("cpu")
+
+
+def test_float32_on_a_cpu_is_float32_whichever_library_computes_it() -> None:
+    a, b = torch.randn(300, 200), torch.randn(200, 100)
+    onednn: Any = torch.backends.mkldnn
+    before = onednn.matmul.fp32_precision
+    with computing_in("fp32", CPU):
+        product = a @ b
+    assert onednn.matmul.fp32_precision == before
+    exact = a.double() @ b.double()
+    assert float((product.double() - exact).norm() / exact.norm()) < 1e-6
 
 
 def test_bfloat16_trains_like_float32() -> None:

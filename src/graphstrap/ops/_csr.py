@@ -24,6 +24,7 @@ from graphstrap.view import View
 
 # Above these densities the dense product wins: on CPU as measured (docs/LOG.md), on CUDA an estimate.
 DENSE_FROM = {"cpu": 0.25, "cuda": 0.05}
+ALIGNMENT = 16  # columns
 
 
 def propagate(graph: Graph, view: View, h: Tensor, norm: str) -> Tensor:
@@ -45,8 +46,9 @@ def project(graph: Graph, view: View, weight: Tensor, block: int) -> Tensor:
             every_column = torch.arange(num_columns, device=weight.device)[None, :]
             kept = kept_elements(view, rows=rows, columns=every_column, num_columns=num_columns, block=block)
             assert kept is not None
-            features = features * kept
-        return features @ weight.to(features.dtype)
+            features = features[:, :num_columns] * kept
+        filled = F.pad(weight, (0, 0, 0, features.shape[1] - num_columns))
+        return features @ filled.to(features.dtype)
     forward = Bag.of(features)
     backward = Bag.of(features.transpose)
     if view.spec.masks_features and view.spec.mask_elements:
@@ -253,7 +255,7 @@ class _Frame:
 _adjacencies: WeakKeyDictionary[View, WeakKeyDictionary[Graph, dict[str, tuple[Bag, Bag]]]] = WeakKeyDictionary()
 _frames: WeakKeyDictionary[Graph, tuple[_Frame, _Frame]] = WeakKeyDictionary()
 _bags: WeakKeyDictionary[SparseMatrix, Bag] = WeakKeyDictionary()
-_dense_forms: WeakKeyDictionary[Graph, dict[tuple[int, torch.dtype, int], Tensor]] = WeakKeyDictionary()
+_dense_forms: WeakKeyDictionary[Graph, dict[tuple[int, torch.dtype], Tensor]] = WeakKeyDictionary()
 
 
 def adjacency(graph: Graph, view: View, norm: str) -> tuple[Bag, Bag]:
@@ -333,24 +335,24 @@ def product_dtype(weight: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
 
 
-def best_form(graph: Graph, block: int, weight: Tensor, *, alignment: int = 1) -> Tensor | SparseMatrix:
+def best_form(graph: Graph, block: int, weight: Tensor, *, aligned: bool = False) -> Tensor | SparseMatrix:
     """A block's features: sparse, or as a dense table in the product's type where that is faster.
 
-    Columns of zeros round the table's width up to a multiple of `alignment`.
+    A table that is made for it gets columns of zeros up to a width that the matrix units like; with `aligned`, it is
+    made for the sake of that width alone.
     """
     features = graph.features[block]
     if features is None:
         raise ValueError(f"node type {graph.node_types[block]!r} has no features to project")
     if isinstance(features, SparseMatrix) and features.density < DENSE_FROM[features.device.type]:
         return features
-    key = block, product_dtype(weight), alignment
-    if isinstance(features, Tensor) and features.dtype == key[1] and features.shape[1] % alignment == 0:
+    dtype, width = product_dtype(weight), -(-int(features.shape[1]) // ALIGNMENT) * ALIGNMENT
+    if isinstance(features, Tensor) and features.dtype == dtype and not (aligned and features.shape[1] != width):
         return features
     forms = _dense_forms.setdefault(graph, {})
-    if key not in forms:
-        width = -(-int(features.shape[1]) // alignment) * alignment
+    if (block, dtype) not in forms:
         if isinstance(features, SparseMatrix):
-            forms[key] = features.to_dense(dtype=key[1], num_columns=width)
+            forms[block, dtype] = features.to_dense(dtype=dtype, num_columns=width)
         else:
-            forms[key] = F.pad(features.to(key[1]), (0, width - features.shape[1]))
-    return forms[key]
+            forms[block, dtype] = F.pad(features.to(dtype), (0, width - features.shape[1]))
+    return forms[block, dtype]

@@ -33,8 +33,6 @@ from graphstrap.view import View
 
 __all__ = ["IS_AVAILABLE", "move_average"]
 
-_ALIGNMENT = 16  # columns; the matrix units want 16 bytes
-
 _Pair = tuple[ChunkedMatrix, ChunkedMatrix]
 _graph_chunks: WeakKeyDictionary[Graph, tuple[Chunks, Chunks]] = WeakKeyDictionary()
 _matrix_chunks: WeakKeyDictionary[SparseMatrix, tuple[Chunks, Chunks]] = WeakKeyDictionary()
@@ -70,7 +68,7 @@ def project_both(graph: Graph, view: View, weight: Tensor, other: Tensor, block:
 
 
 def _project(graph: Graph, view: View, weights: list[Tensor], block: int) -> Sequence[Tensor]:
-    features = _csr.best_form(graph, block, weights[0], alignment=_ALIGNMENT)
+    features = _csr.best_form(graph, block, weights[0], aligned=True)
     is_sparse = isinstance(features, SparseMatrix)
     if weights[0].dtype == torch.float64 or (view.spec.mask_elements and not is_sparse):
         return [_csr.project(graph, view, weight, block) for weight in weights]
