@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from graphstrap.graph import Graph
-from graphstrap.ops import _csr, _torch, _triton_finish
+from graphstrap.ops import _csr, _finish, _torch
 from graphstrap.ops._hot_columns import HotColumns, hot_columns
 from graphstrap.ops._masks import aligned_threshold, feature_stream, pair_ids
 from graphstrap.ops._torch import global_rows, move_average
@@ -88,7 +88,7 @@ def batch_norm_prelu(x: Tensor, norm: nn.BatchNorm1d, slope: Tensor) -> Tensor:
     assert norm.running_mean is not None
     assert norm.running_var is not None
     assert norm.momentum is not None
-    return _triton_finish.batch_norm_prelu(
+    return _finish.batch_norm_prelu(
         x,
         slope,
         weight=norm.weight,
@@ -104,21 +104,21 @@ def layer_norm_prelu(x: Tensor, norm: nn.LayerNorm, slope: Tensor, shift: Tensor
     """PReLU after layer norm of x + shift, fused."""
     if x.dtype == torch.float64:
         return _torch.layer_norm_prelu(x, norm, slope, shift)
-    return _triton_finish.layer_norm_prelu(x, slope, shift=shift, weight=norm.weight, bias=norm.bias, eps=norm.eps)
+    return _finish.layer_norm_prelu(x, slope, shift=shift, weight=norm.weight, bias=norm.bias, eps=norm.eps)
 
 
 def bias_prelu(x: Tensor, bias: Tensor, slope: Tensor) -> Tensor:
     """PReLU of x + bias, fused."""
     if x.dtype == torch.float64:
         return _torch.bias_prelu(x, bias, slope)
-    return _triton_finish.bias_prelu(x, slope, bias=bias)
+    return _finish.bias_prelu(x, slope, bias=bias)
 
 
 def row_cosine(q: Tensor, t: Tensor) -> Tensor:
     """cos(q_i, t_i) of every row, fused; see `graphstrap.ops.row_cosine`."""
     if q.dtype == torch.float64:
         return _torch.row_cosine(q, t)
-    return _triton_finish.row_cosine(q, t.to(q.dtype))
+    return _finish.row_cosine(q, t.to(q.dtype))
 
 
 def linear_prelu(x: Tensor, weight: Tensor, bias: Tensor, slope: Tensor) -> Tensor:

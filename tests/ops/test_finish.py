@@ -19,7 +19,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from graphstrap.ops import _triton_finish as finish
+from graphstrap.ops import _finish as finish
+from graphstrap.ops._finish import batch_norm as batch_norm_module
+from graphstrap.ops._finish import tiles
 
 pytestmark = [
     pytest.mark.skipif(not finish.IS_AVAILABLE, reason="Triton is not installed"),
@@ -224,7 +226,7 @@ def test_a_bad_number_shows_in_the_cosine_of_its_row(device: str, bad: float) ->
 
 def test_parts_of_any_number_add_up(device: str) -> None:
     parts, slope_parts = torch.rand(3, 2, 13, device=device), torch.rand(2500, device=device)
-    sums, slope_sum = finish._add_parts(parts, slope_parts)
+    sums, slope_sum = tiles.add_parts(parts, slope_parts)
     torch.testing.assert_close(sums, parts.sum(0))
     torch.testing.assert_close(slope_sum, slope_parts.sum(0, keepdim=True))
 
@@ -257,7 +259,8 @@ def test_one_activation_is_kept(op: Op, device: str) -> None:
 def test_number_of_launches(op: Op, device: str) -> None:
     inputs, upstream = make_inputs(op, (9, 5), 0, device)
     leaves = {name: value.requires_grad_() for name, value in inputs.items()}
-    with mock.patch.object(finish, "_launch", wraps=finish._launch) as launch:
+    launch = mock.Mock(wraps=tiles.launch_on)
+    with mock.patch.object(tiles, "launch_on", launch), mock.patch.object(batch_norm_module, "launch_on", launch):
         out = op.run(leaves)
         forward = launch.call_count
         torch.autograd.grad(out, list(leaves.values()), upstream)
@@ -362,5 +365,5 @@ def shared_out(tile: int, max_programs: int) -> AbstractContextManager[Any]:
     """Other sizes of tiles and numbers of programs, so that small matrices too take several of either."""
     limits = "MAX_PROGRAMS", "MAX_MOMENT_PROGRAMS", "MAX_SUM_PROGRAMS", "MAX_PARTS"
     sizes: dict[str, Any] = {"TILE": tile, "SUM_TILE": tile, **dict.fromkeys(limits, max_programs)}
-    patch: AbstractContextManager[Any] = mock.patch.multiple(finish, **sizes)
+    patch: AbstractContextManager[Any] = mock.patch.multiple(tiles, **sizes)
     return patch
