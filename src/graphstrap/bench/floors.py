@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
 from graphstrap.bench.rates import Rates
 from graphstrap.graph import Graph
 from graphstrap.recipe import Recipe
@@ -45,16 +47,24 @@ class Floors:
         return self._sparse(kept, num_rows=self.graph.num_nodes, table_rows=self.graph.num_nodes, width=width)
 
     def project(self, width: int, *, backward: bool = False) -> Floor:
-        """X W, or X^T G for the gradient: as a dense or as a sparse product, whichever has the lower floor."""
+        """X W, or X^T G for the gradient: the most frequent columns as a dense product, the others as a sparse one, cut
+        where that is least."""
         x, num_nodes = self.graph.x, self.graph.num_nodes
         assert x is not None
         num_columns = int(x.shape[1])
-        dense = self.matmul(num_nodes, num_columns, width)
         if not isinstance(x, SparseMatrix):
-            return dense
+            return self.matmul(num_nodes, num_columns, width)
         num_rows, table_rows = (num_columns, num_nodes) if backward else (num_nodes, num_columns)
-        sparse = self._sparse(len(x.values), num_rows=num_rows, table_rows=table_rows, width=width)
-        return min(dense, sparse, key=lambda floor: floor.seconds)
+        counts = torch.bincount(x.indices, minlength=num_columns).sort(descending=True).values.cumsum(0).tolist()
+        cuts = [(0, 0), *((hot, counts[hot - 1]) for hot in (*range(64, num_columns, 64), num_columns))]
+        floors = []
+        for hot, entries in cuts:
+            parts = [self.matmul(num_nodes, hot, width)] if hot else []
+            if hot < num_columns:
+                rest = len(x.values) - entries
+                parts.append(self._sparse(rest, num_rows=num_rows, table_rows=table_rows, width=width))
+            floors.append(together(*parts))
+        return min(floors, key=lambda floor: floor.seconds)
 
     def matmul(self, rows: int, inner: int, columns: int) -> Floor:
         flops = 2.0 * rows * inner * columns
