@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from graphstrap.graph import Features, Graph, Splits
+from graphstrap.graph import Block, Graph, Splits
 from graphstrap.sparse import SparseMatrix
 
 EDGE_FIELDS = ("edge_types", "edge_weights", "edge_times", "edge_columns")
@@ -119,5 +119,5 @@ def _assert_same_splits(actual: Splits | None, expected: Splits | None) -> None:
             assert_same_tensor(part, getattr(actual, part), getattr(expected, part))
 
 
-def _dense(block: Features | None) -> torch.Tensor | None:
-    return block.to_dense() if isinstance(block, SparseMatrix) else block
+def _dense(block: Block | None) -> torch.Tensor | None:
+    return block if block is None or isinstance(block, torch.Tensor) else block.to_dense()

@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "graphstrap"
 # From the bottom up. A module may import modules of lower levels, and modules of its own package.
 LEVELS = [
     {"errors", "keep"},
-    {"sparse", "edge_table"},
+    {"sparse", "edge_table", "quantised"},
     {"graph"},
     {"view"},
     {"ops"},

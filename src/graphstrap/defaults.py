@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from graphstrap.features import FeatureTransform
-from graphstrap.graph import Graph
+from graphstrap.graph import Block, Graph
 from graphstrap.own_features import neighbor_likeness
 from graphstrap.recipe import DataRecipe, EncoderRecipe, MethodRecipe, Recipe, TrainRecipe, ViewsRecipe
 from graphstrap.sparse import SparseMatrix
@@ -81,7 +83,8 @@ def _reasons(s: Statistics, recipe: Recipe) -> list[str]:
     ]
 
 
-def _is_bag(block: object) -> bool:
+def _is_bag(block: Block) -> bool:
     if isinstance(block, SparseMatrix):
         return block.density < 0.5 and bool((block.values >= 0).all())
-    return bool((block >= 0).all()) and float((block != 0).float().mean()) < 0.5  # type: ignore[operator,attr-defined]
+    x = block if isinstance(block, Tensor) else block.to_dense()
+    return bool((x >= 0).all()) and float((x != 0).float().mean()) < 0.5

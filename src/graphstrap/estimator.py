@@ -22,7 +22,6 @@ from graphstrap.model import Model
 from graphstrap.ops import resolve_device
 from graphstrap.recipe import Recipe, load_recipe
 from graphstrap.run import START_FILE, Run
-from graphstrap.sparse import SparseMatrix
 from graphstrap.train import Evaluate, Trainee, train_together
 
 Contents = tuple[dict[str, Tensor], dict[str, Any]]
@@ -257,7 +256,7 @@ def check_trainable(graph: Graph) -> None:
     if graph.num_edges == 0:
         raise InputError("the graph has no edges: give at least one edge between two different nodes")
     for kind, block in zip(graph.node_types, graph.features, strict=True):
-        values = block.values if isinstance(block, SparseMatrix) else block
+        values = block if block is None or isinstance(block, Tensor) else block.values
         if values is not None and not bool(values.isfinite().all()):
             raise InputError(f"a feature of a {kind} is NaN or infinite: replace it by a number")
     weights = graph.edge_weights

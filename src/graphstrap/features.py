@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from graphstrap.errors import InputError
-from graphstrap.graph import Features, Graph
+from graphstrap.graph import Block, Features, Graph
 from graphstrap.keep import child_seed, hash32
 from graphstrap.ops import propagate
+from graphstrap.quantised import QuantisedMatrix
 from graphstrap.sparse import SparseMatrix
 from graphstrap.view import CLEAN
 
@@ -71,7 +72,7 @@ class FeatureTransform:
         """The graph with its columns in the order of training, or an error that says what differs."""
         names, block = graph.feature_names, graph.features[0]
         if self.names and names and block is not None and len(graph.features) == 1:
-            return self._picked(graph, block, names, self.names)
+            return self._picked(graph, _encodable(block), names, self.names)
         if graph.num_features != self.sizes:
             raise InputError(
                 f"the model was trained on {_describe(self.sizes)}, this graph has {_describe(graph.num_features)}: "
@@ -94,11 +95,11 @@ class FeatureTransform:
 
     def _filled(self, graph: Graph) -> list[Features]:
         if all(block is not None for block in graph.features):
-            return [block for block in graph.features if block is not None]
+            return [_encodable(block) for block in graph.features if block is not None]
         structural = structural_features(graph, num_columns=self.structural_size)
         offsets = graph.type_offsets
         return [
-            structural[offsets[t] : offsets[t + 1]] if block is None else block
+            structural[offsets[t] : offsets[t + 1]] if block is None else _encodable(block)
             for t, block in enumerate(graph.features)
         ]
 
@@ -165,6 +166,13 @@ def _scale_rows(block: Features) -> Features:
         sums = torch.segment_reduce(block.values.abs(), "sum", offsets=block.indptr)
         return block.with_values(block.values / sums.clamp(min=1e-12)[block.rows])
     return block / block.abs().sum(1, keepdim=True).clamp(min=1e-12)
+
+
+def _encodable(block: Block) -> Features:
+    """A block as encoders take it: what a store keeps in fewer bits becomes float32."""
+    if isinstance(block, QuantisedMatrix):
+        return block.to_dense()
+    return block.float() if isinstance(block, Tensor) else block
 
 
 def _dense(block: Features) -> Tensor:

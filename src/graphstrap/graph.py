@@ -18,9 +18,11 @@ import torch
 from torch import Tensor
 
 from graphstrap.edge_table import Cleaning, EdgeTable, as_floats, as_integers, check_choice, count_nodes
+from graphstrap.quantised import QuantisedMatrix
 from graphstrap.sparse import SparseMatrix
 
 Features = Tensor | SparseMatrix
+Block = Features | QuantisedMatrix
 
 
 class Transpose(NamedTuple):
@@ -51,19 +53,21 @@ class Graph:
     Args:
         indptr: (N + 1,) int64, start of each node's incoming edges.
         indices: (E,) int32 (int64 from 2**31 nodes up), source of each edge, sorted within a row.
-        features: one block per node type, dense float32 (N_t, F_t), sparse, or None.
+        features: one block per node type, dense (N_t, F_t), sparse, quantised, or None. Dense is float32; a store may
+            hold float16 or bfloat16, which becomes float32 on its way to an encoder.
         type_offsets: (T + 1,) first node of each type, then N.
         labels: (N,) int64 with -1 for "none", or (N, C) uint8 for several labels a node.
         splits: published splits.
         edge_types, edge_weights, edge_times, edge_columns: aligned with `indices`.
         ids: (N,) external ids as a NumPy array of integers or strings; None means 0..N-1.
+        outgoing: the transpose, where it is at hand; otherwise it is computed when asked for.
         node_ids, edge_ids: in a batch, the int64 global ids of its nodes and edges.
         num_roots: in a batch, the number of leading nodes that the loss applies to; None means all.
     """
 
     indptr: Tensor
     indices: Tensor
-    features: tuple[Features | None, ...] = (None,)
+    features: tuple[Block | None, ...] = (None,)
     type_offsets: tuple[int, ...] = ()
     node_types: tuple[str, ...] = ("node",)
     labels: Tensor | None = None
@@ -77,6 +81,7 @@ class Graph:
     edge_columns: Tensor | None = None
     edge_column_names: tuple[str, ...] = ()
     ids: np.ndarray[Any, Any] | None = None
+    outgoing: Transpose | None = None
     node_ids: Tensor | None = None
     edge_ids: Tensor | None = None
     num_roots: int | None = None
@@ -123,7 +128,8 @@ class Graph:
             raise ValueError(
                 f"graph has {len(self.features)} node types: ask for graph.features[type] instead of graph.x"
             )
-        return self.features[0]
+        block = self.features[0]
+        return block.to_dense() if isinstance(block, QuantisedMatrix) else block
 
     @property
     def in_degrees(self) -> Tensor:
@@ -144,6 +150,8 @@ class Graph:
 
     @cached_property
     def transpose(self) -> Transpose:
+        if self.outgoing is not None:
+            return self.outgoing
         order = torch.sort(self.indices, stable=True).indices
         counts = torch.bincount(self.indices, minlength=self.num_nodes)
         indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
@@ -231,7 +239,7 @@ class Graph:
 
     # ---- derived graphs ----------------------------------------------------------------------------------------------
 
-    def with_features(self, *blocks: Features | None) -> Graph:
+    def with_features(self, *blocks: Block | None) -> Graph:
         return replace(self, features=tuple(blocks))
 
     def to(self, device: torch.device | str) -> Graph:
@@ -285,26 +293,34 @@ def _check(graph: Graph) -> None:
         raise ValueError(f"labels must have one entry for each of the {num_nodes} nodes, got {len(graph.labels)}")
     if graph.ids is not None and len(graph.ids) != num_nodes:
         raise ValueError(f"ids must have one entry for each of the {num_nodes} nodes, got {len(graph.ids)}")
+    if graph.outgoing is not None:
+        sizes = tuple(len(part) for part in graph.outgoing)
+        if sizes != (num_nodes + 1, num_edges, num_edges):
+            raise ValueError(f"outgoing must be the transpose of {num_nodes} nodes and {num_edges} edges, got {sizes}")
     for name in ("edge_types", "edge_weights", "edge_times", "edge_columns"):
         column = getattr(graph, name)
         if column is not None and len(column) != num_edges:
             raise ValueError(f"{name} must have one entry for each of the {num_edges} edges, got {len(column)}")
 
 
-def _feature_tensors(blocks: tuple[Features | None, ...]) -> Iterator[Tensor]:
+def _feature_tensors(blocks: tuple[Block | None, ...]) -> Iterator[Tensor]:
     for block in blocks:
         if isinstance(block, SparseMatrix):
             yield from (block.indptr, block.indices.long(), block.values)
+        elif isinstance(block, QuantisedMatrix):
+            yield from (block.codes, block.scale, block.offset)
         elif block is not None:
-            yield block
+            yield block if block.dtype != torch.bfloat16 else block.view(torch.int16)
 
 
 def _map_tensors(graph: Graph, move: Callable[[Tensor], Tensor]) -> Graph:
     def moved(value: Any) -> Any:
         if isinstance(value, Tensor):
             return move(value)
-        if isinstance(value, SparseMatrix):
+        if isinstance(value, SparseMatrix | QuantisedMatrix):
             return value.map(move)
+        if isinstance(value, Transpose):
+            return Transpose(*(move(part) for part in value))
         if isinstance(value, Splits):
             return Splits(move(value.train), move(value.val), move(value.test))
         if isinstance(value, tuple):

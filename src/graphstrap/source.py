@@ -12,6 +12,7 @@ from graphstrap.datasets import load
 from graphstrap.errors import InputError, UnknownNodesError
 from graphstrap.graph import Graph
 from graphstrap.io.extension import read_extension
+from graphstrap.io.store import is_store
 from graphstrap.io.tables import TableOptions, read_tables
 
 Array = np.ndarray[Any, Any]
@@ -19,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Source:
-    """A dataset by name or `.npz` path, or a pair of tables."""
+    """A dataset by name, `.npz` path or store, or a pair of tables."""
 
     dataset: str | None = None
     edges: str | None = None
@@ -29,7 +30,7 @@ class Source:
     def __post_init__(self) -> None:
         if (self.dataset is None) == (self.edges is None):
             raise InputError(
-                "name one source: a dataset (see `graphstrap datasets`), an .npz file, or --edges with --nodes"
+                "name one source: a dataset (see `graphstrap datasets`), an .npz file, a store, or --edges with --nodes"
             )
         if self.dataset is not None and self.nodes is not None:
             raise InputError("--nodes goes with --edges, not with a dataset")
@@ -69,7 +70,8 @@ class Source:
     def to_dict(self) -> dict[str, Any]:
         """For JSON, with paths that hold from every folder."""
         if self.dataset is not None:
-            return {"dataset": os.path.abspath(self.dataset) if self.dataset.endswith(".npz") else self.dataset}
+            is_path = self.dataset.endswith(".npz") or is_store(self.dataset)
+            return {"dataset": os.path.abspath(self.dataset) if is_path else self.dataset}
         nodes = None if self.nodes is None else os.path.abspath(self.nodes)
         return {"edges": os.path.abspath(str(self.edges)), "nodes": nodes, "options": asdict(self.options)}
 

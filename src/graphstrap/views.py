@@ -48,7 +48,7 @@ def adaptive_specs(
         raise InputError(f"views.centrality={centrality} takes graphs of one node type, this one has several: use none")
     score = CENTRALITIES[centrality](graph)  # (N,)
     edges = _drop_weights(score[graph.targets])
-    columns = None if graph.features[0] is None else _drop_weights(_column_scores(graph.features[0], score))
+    columns = None if graph.x is None else _drop_weights(_column_scores(graph.x, score))
     return [
         replace(
             spec,

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from graphstrap.errors import InputError
-from graphstrap.graph import Features, Graph
+from graphstrap.graph import Block, Graph
 from graphstrap.methods import METHODS, Method
 from graphstrap.recipe import Recipe
 from graphstrap.sparse import SparseMatrix
@@ -92,16 +92,17 @@ def _copy_of(graph: Graph, device: torch.device) -> Graph:
     def copied(tensor: Tensor) -> Tensor:
         return tensor.to(device, copy=True)
 
-    def copied_block(block: Features | None) -> Features | None:
+    def copied_block(block: Block | None) -> Block | None:
         if block is None:
             return None
-        return block.map(copied) if isinstance(block, SparseMatrix) else copied(block)
+        return copied(block) if isinstance(block, Tensor) else block.map(copied)
 
     weights = None if graph.edge_weights is None else copied(graph.edge_weights)
     return replace(
         graph,
         indptr=copied(graph.indptr),
         indices=copied(graph.indices),
+        outgoing=None,
         features=tuple(copied_block(block) for block in graph.features),
         edge_weights=weights,
         labels=None,

@@ -19,7 +19,9 @@ from graphstrap.train import InterruptedTrainingError
 
 
 def fit(
-    source: Annotated[str | None, typer.Argument(help="A dataset's name (see `datasets`) or an .npz file.")] = None,
+    source: Annotated[
+        str | None, typer.Argument(help="A dataset's name (see `datasets`), an .npz file or a store.")
+    ] = None,
     run: Annotated[Path | None, typer.Option(help="The run folder to make.")] = None,
     edges: o.Edges = None,
     nodes: o.Nodes = None,

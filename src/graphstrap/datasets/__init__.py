@@ -25,6 +25,7 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.io.npz import read_npz
 from graphstrap.io.ppi import read_ppi
+from graphstrap.io.store import is_store, open_store
 from graphstrap.io.wikics import read_wikics
 
 
@@ -175,8 +176,10 @@ DATASETS: dict[str, Builtin | Published] = {
 
 
 def load(name: str | os.PathLike[str]) -> Graph:
-    """A graph by name, or from the path of an .npz file."""
+    """A graph by name, from the path of an .npz file, or of a store."""
     text = os.fspath(name)
+    if is_store(text):
+        return open_store(text)
     if text.endswith(".npz"):
         return read_npz(text)
     wanted = _as_name(text)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from graphstrap.errors import InputError
-from graphstrap.graph import Features, Graph, as_features
+from graphstrap.graph import Block, Features, Graph, as_features
 from graphstrap.io._splits import splits_from_masks
 from graphstrap.sparse import SparseMatrix
 
@@ -55,10 +55,10 @@ def _belongs(values: Tensor, begin: int, end: int) -> bool:
     return bool((values[begin:end] != nothing).any()) or not bool((values != nothing).any())
 
 
-def _to_torch(block: Features, dense: bool) -> Tensor:
-    if not isinstance(block, SparseMatrix):
+def _to_torch(block: Block, dense: bool) -> Tensor:
+    if isinstance(block, Tensor):
         return block
-    if dense:
+    if dense or not isinstance(block, SparseMatrix):
         return block.to_dense()
     places = torch.stack([block.rows, block.indices.long()])
     return torch.sparse_coo_tensor(places, block.values, block.shape, is_coalesced=True, check_invariants=True)

@@ -33,7 +33,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
         _flush(temporary)
         temporary.chmod(0o666 & ~_UMASK)  # safetensors writes files that only their owner can read
         os.replace(temporary, final)
-        _flush_folder(final.parent)
+        flush_folder(final.parent)
     except OSError as error:
         raise InputError(f"cannot write {final}: {error.strerror or error}") from error
     finally:
@@ -58,7 +58,7 @@ def _flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def _flush_folder(folder: Path) -> None:
+def flush_folder(folder: Path) -> None:
     """Wait until the new name is on the disk. Windows cannot open a folder, and does not need to."""
     if os.name == "nt":
         return

@@ -15,10 +15,9 @@ import numpy as np
 import torch
 
 from graphstrap.errors import InputError
-from graphstrap.graph import Features, Graph
+from graphstrap.graph import Block, Graph
 from graphstrap.io._attributes import Attributes, as_ids
 from graphstrap.io._splits import splits_from_masks
-from graphstrap.sparse import SparseMatrix
 
 NAMES = ("name", "class_names", "feature_names", "edge_type_names", "edge_column_names", "node_types")
 PARTS = ("train", "val", "test")
@@ -174,10 +173,10 @@ def _node_records(graph: Graph) -> Iterator[dict[str, Any]]:
             yield record | _label_record(graph, node) | _split_record(graph, node)
 
 
-def _rows(block: Features | None) -> np.ndarray[Any, Any] | None:
+def _rows(block: Block | None) -> np.ndarray[Any, Any] | None:
     if block is None:
         return None
-    rows: np.ndarray[Any, Any] = (block.to_dense() if isinstance(block, SparseMatrix) else block).numpy()
+    rows: np.ndarray[Any, Any] = (block if isinstance(block, torch.Tensor) else block.to_dense()).numpy()
     return rows
 
 

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from graphstrap.errors import InputError
-from graphstrap.graph import Features, Graph, Splits, as_features
+from graphstrap.graph import Block, Features, Graph, Splits, as_features
 from graphstrap.io._archive import Archive, Array
 from graphstrap.io._hetero_npz import read_hetero
 from graphstrap.io._splits import splits_from_masks
@@ -57,11 +57,13 @@ def write_npz(path: str | os.PathLike[str], graph: Graph) -> None:
         np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
-def binarized(block: Features | None) -> Features | None:
+def binarized(block: Block | None) -> Features | None:
     """Every positive value set to 1."""
     if isinstance(block, SparseMatrix):
         return block.with_values(_ones_for_positive(block.values))
-    return None if block is None else _ones_for_positive(block)
+    if block is None:
+        return None
+    return _ones_for_positive(block if isinstance(block, torch.Tensor) else block.to_dense())
 
 
 def _ones_for_positive(values: torch.Tensor) -> torch.Tensor:
@@ -187,11 +189,11 @@ def _arrays(graph: Graph) -> dict[str, Array]:
     return arrays | _feature_arrays(graph.features[0])
 
 
-def _feature_arrays(block: Features | None) -> dict[str, Array]:
+def _feature_arrays(block: Block | None) -> dict[str, Array]:
     if block is None:
         return {}
     if not isinstance(block, SparseMatrix):
-        return {"x": block.numpy()}
+        return {"x": (block if isinstance(block, torch.Tensor) else block.to_dense()).numpy()}
     values, columns = block.values.numpy(), block.indices.numpy()
     return {
         "x_data": values.astype(np.uint8) if _are_small_counts(values) else values,

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from graphstrap.encoders import ENCODERS
 from graphstrap.encoders.gcn import glorot
 from graphstrap.encoders.mlp import dropout
-from graphstrap.graph import Features, Graph
+from graphstrap.graph import Block, Features, Graph
 from graphstrap.keep import child_seed
 from graphstrap.ops import propagate
 from graphstrap.sparse import SparseMatrix
@@ -162,5 +162,7 @@ def _for_training(graph: Graph, train: Tensor, drop_prob: float) -> Graph:
     return replace(graph, labels=labels, features=features)
 
 
-def _divided(block: Features, by: float) -> Features:
-    return block.with_values(block.values / by) if isinstance(block, SparseMatrix) else block / by
+def _divided(block: Block, by: float) -> Features:
+    if isinstance(block, SparseMatrix):
+        return block.with_values(block.values / by)
+    return (block if isinstance(block, Tensor) else block.to_dense()) / by

@@ -354,5 +354,6 @@ def best_form(graph: Graph, block: int, weight: Tensor, *, aligned: bool = False
         if isinstance(features, SparseMatrix):
             forms[block, dtype] = features.to_dense(dtype=dtype, num_columns=width)
         else:
-            forms[block, dtype] = F.pad(features.to(dtype), (0, width - features.shape[1]))
+            dense = features if isinstance(features, Tensor) else features.to_dense()
+            forms[block, dtype] = F.pad(dense.to(dtype), (0, width - features.shape[1]))
     return forms[block, dtype]

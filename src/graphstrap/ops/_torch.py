@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from graphstrap.graph import Graph
 from graphstrap.ops._masks import kept_columns, kept_edges, kept_elements
-from graphstrap.sparse import SparseMatrix
 from graphstrap.view import View
 
 
@@ -36,7 +35,7 @@ def project(graph: Graph, view: View, weight: Tensor, block: int) -> Tensor:
     features = graph.features[block]
     if features is None:
         raise ValueError(f"node type {graph.node_types[block]!r} has no features to project")
-    x = features.to_dense() if isinstance(features, SparseMatrix) else features  # (N_t, F)
+    x = features if isinstance(features, Tensor) else features.to_dense()  # (N_t, F)
     x = x.to(weight.dtype)
     columns = kept_columns(view, num_columns=x.shape[1], block=block, device=x.device)
     if columns is not None:

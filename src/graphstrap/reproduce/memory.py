@@ -13,7 +13,7 @@ import re
 import torch
 
 from graphstrap.errors import InputError
-from graphstrap.graph import Graph
+from graphstrap.graph import Block, Graph
 from graphstrap.recipe import Recipe
 from graphstrap.sparse import SparseMatrix
 
@@ -59,7 +59,7 @@ def parse_bytes(text: str) -> int:
     return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
-def _feature_bytes(block: torch.Tensor | SparseMatrix) -> int:
+def _feature_bytes(block: Block) -> int:
     if isinstance(block, SparseMatrix):
         return 16 * len(block.values)
-    return 4 * block.numel()
+    return 4 * block.shape[0] * block.shape[1]

@@ -1,0 +1,134 @@
+"""StoreBuilder: a store is there as a whole, or not at all.
+
+Everything is written to a folder beside the final one, `.NAME.building`, flushed to the disk, and takes its final name
+in one step. A build that is cut leaves that folder behind; the next one locks it, empties it and starts again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from torch import Tensor
+
+from graphstrap.errors import InputError
+from graphstrap.io._arrays import Array, ArrayInfo, ArrayWriter, dtype_name, open_array
+from graphstrap.io.atomic import atomic_write, flush_folder
+
+STORE_FILE = "store.json"
+FORMAT, VERSION = "graphstrap-store", 1
+_LOCK_FILE = ".lock"
+
+
+class StoreBuilder:
+    """Arrays on their way into a store. `scratch` is a folder for temporary files, gone when the build ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.scratch = folder, folder / ".scratch"
+        self.arrays: dict[str, ArrayInfo] = {}
+        self.scratch.mkdir()
+
+    @contextmanager
+    def array(self, name: str, *, dtype: str, columns: tuple[int, ...] = ()) -> Iterator[ArrayWriter]:
+        """An array to append rows to; it is part of the store when the block ends without an exception."""
+        assert name not in self.arrays, name
+        with ArrayWriter(self.folder / f"{name}.npy", dtype=dtype, columns=columns) as writer:
+            yield writer
+            self.arrays[name] = writer.close()
+
+    def write(self, name: str, rows: Array | Tensor) -> None:
+        """A whole array that is in memory."""
+        with self.array(name, dtype=dtype_name(rows), columns=tuple(rows.shape[1:])) as writer:
+            writer.append(rows)
+
+    def read(self, name: str) -> Array:
+        """A finished array, memory-mapped."""
+        return open_array(self.folder, name, self.arrays[name])
+
+    def finish(self, about: dict[str, Any]) -> None:
+        """Write what describes the store: from then on the folder is one."""
+        shutil.rmtree(self.scratch)
+        described = {"format": FORMAT, "version": VERSION, **about}
+        described["arrays"] = {name: asdict(info) for name, info in sorted(self.arrays.items())}
+        with atomic_write(self.folder / STORE_FILE) as temporary:
+            temporary.write_text(json.dumps(described, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def build_store(path: str | os.PathLike[str], *, overwrite: bool = False) -> Iterator[StoreBuilder]:
+    """Yield a builder; the store gets its name when the block ends. An OSError comes out as an InputError."""
+    final = Path(os.path.abspath(path))
+    _check_place(final, overwrite=overwrite)
+    folder = final.with_name(f".{final.name}.building")
+    try:
+        folder.mkdir(exist_ok=True)
+        with _locked(folder):
+            try:
+                _empty(folder)
+                builder = StoreBuilder(folder)
+                yield builder
+                assert (folder / STORE_FILE).exists(), "finish() makes it a store"
+                _move(folder, final)
+            finally:
+                with suppress(OSError):  # moved away, or a disk that cannot be written: the error is on its way
+                    shutil.rmtree(folder)
+    except OSError as error:
+        raise InputError(f"cannot write the store {final}: {error.strerror or error}") from error
+
+
+def _check_place(final: Path, *, overwrite: bool) -> None:
+    if not final.parent.is_dir():
+        raise InputError(f"cannot write {final}: the folder {final.parent} does not exist: create it first")
+    if not os.path.lexists(final):
+        return
+    if not overwrite:
+        raise InputError(f"{final} exists: choose another name, or replace it with --overwrite")
+    if final.is_symlink() or not (final / STORE_FILE).is_file():
+        raise InputError(f"{final} is not a store, so it is not replaced: choose another name")
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One build at a time. The system lets go of the lock when the process ends, however it ends."""
+    with open(folder / _LOCK_FILE, "ab") as file:
+        _lock(file, folder)
+        yield
+
+
+def _lock(file: BinaryIO, folder: Path) -> None:
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise InputError(f"{folder} belongs to a build that is still going on: wait for it, or stop it") from error
+
+
+def _empty(folder: Path) -> None:
+    """Remove what an interrupted build left, but not the lock."""
+    for entry in folder.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        elif entry.name != _LOCK_FILE:
+            entry.unlink()
+
+
+def _move(folder: Path, final: Path) -> None:
+    """Give the folder its name. An earlier store steps aside first: a folder cannot be replaced in one step."""
+    (folder / _LOCK_FILE).unlink()
+    flush_folder(folder)
+    earlier = final.with_name(f".{final.name}.replaced")
+    shutil.rmtree(earlier, ignore_errors=True)
+    if final.exists():
+        os.rename(final, earlier)
+    os.rename(folder, final)
+    flush_folder(final.parent)
+    shutil.rmtree(earlier, ignore_errors=True)

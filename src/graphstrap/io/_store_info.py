@@ -1,0 +1,163 @@
+"""StoreInfo: what `store.json` says, checked field by field. It names arrays, never files: no path leads elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, NoReturn
+
+from graphstrap.edge_table import Cleaning
+from graphstrap.errors import InputError
+from graphstrap.io._arrays import ArrayInfo
+from graphstrap.io._building import FORMAT, STORE_FILE, VERSION
+
+_MAX_JSON_BYTES = 1 << 26
+_MAX_SIZE = 1 << 48
+_DTYPES = r"\|b1|\|u1|\|i1|<i[248]|<u[248]|<f[248]|<U[1-9][0-9]{0,5}|bfloat16"
+_ARRAY_NAMES = (
+    r"indptr|indices|out_indptr|out_indices|out_positions|labels|train|val|test|node_times|ids"
+    r"|edge_types|edge_weights|edge_times|edge_columns"
+    r"|features\.[0-9]{1,3}(\.(indptr|indices|values|scale|offset|pca_mean|pca_components))?"
+)
+KINDS = ("dense", "sparse", "quantised")
+
+
+@dataclass(frozen=True)
+class StoreInfo:
+    folder: Path
+    name: str
+    type_offsets: tuple[int, ...]
+    node_types: tuple[str, ...]
+    blocks: tuple[tuple[str, int] | None, ...]  # kind and width of each type's features
+    class_names: tuple[str, ...] | None
+    feature_names: tuple[str, ...] | None
+    edge_type_names: tuple[str, ...]
+    edge_column_names: tuple[str, ...]
+    cleaning: Cleaning
+    arrays: dict[str, ArrayInfo]
+
+    @property
+    def num_nodes(self) -> int:
+        return self.type_offsets[-1]
+
+    @property
+    def num_edges(self) -> int:
+        return self.arrays["indices"].shape[0]
+
+    def refuse(self, problem: str) -> NoReturn:
+        refuse(self.folder, problem)
+
+
+def is_store(path: str | os.PathLike[str]) -> bool:
+    return os.path.isfile(os.path.join(path, STORE_FILE))
+
+
+def read_info(path: str | os.PathLike[str]) -> StoreInfo:
+    """Read and check `store.json`, in time and memory bounded by its own size."""
+    folder = Path(path)
+    described = _read_json(folder)
+    if described.get("format") != FORMAT:
+        refuse(folder, f"is no store: format is {described.get('format')!r}")
+    if described.get("version") != VERSION:
+        refuse(folder, f"has version {described.get('version')!r} where this program reads {VERSION}: prepare it again")
+    take = _Taker(folder, described)
+    return StoreInfo(
+        folder=folder,
+        name=take("name", lambda v: isinstance(v, str)),
+        type_offsets=tuple(take("type_offsets", _are_offsets)),
+        node_types=tuple(take("node_types", _are_names)),
+        blocks=tuple(None if b is None else (b["kind"], b["columns"]) for b in take("features", _are_blocks)),
+        class_names=_tuple(take("class_names", lambda v: v is None or _are_names(v))),
+        feature_names=_tuple(take("feature_names", lambda v: v is None or _are_names(v))),
+        edge_type_names=tuple(take("edge_type_names", _are_names)),
+        edge_column_names=tuple(take("edge_column_names", _are_names)),
+        cleaning=Cleaning(**take("cleaning", _is_cleaning)),
+        arrays={
+            name: ArrayInfo(a["dtype"], tuple(a["shape"]), a["sha256"])
+            for name, a in take("arrays", _are_arrays).items()
+        },
+    )
+
+
+def refuse(folder: Path, problem: str) -> NoReturn:
+    raise InputError(f"the store {folder} {problem}")
+
+
+@dataclass(frozen=True)
+class _Taker:
+    folder: Path
+    described: dict[str, Any]
+
+    def __call__(self, key: str, is_good: Callable[[Any], bool]) -> Any:
+        value = self.described.get(key)
+        if not is_good(value):
+            refuse(self.folder, f"is damaged: {key} in {STORE_FILE} is missing or wrong: copy or prepare it again")
+        return value
+
+
+def _read_json(folder: Path) -> dict[str, Any]:
+    path = folder / STORE_FILE
+    try:
+        if path.is_symlink() or not path.is_file():
+            refuse(folder, f"is no store: it has no {STORE_FILE}")
+        if path.stat().st_size > _MAX_JSON_BYTES:
+            refuse(folder, f"is damaged: {STORE_FILE} is larger than {_MAX_JSON_BYTES:,} bytes")
+        described = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"the store {folder} is damaged: {STORE_FILE} cannot be read ({error})") from error
+    if not isinstance(described, dict):
+        refuse(folder, f"is damaged: {STORE_FILE} is not an object")
+    return described
+
+
+def _is_size(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= _MAX_SIZE
+
+
+def _are_offsets(value: Any) -> bool:
+    good = isinstance(value, list) and len(value) >= 2 and all(map(_is_size, value))
+    return good and value[0] == 0 and value == sorted(value)
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+def _are_blocks(value: Any) -> bool:
+    def is_block(block: Any) -> bool:
+        return block is None or (
+            isinstance(block, dict) and block.get("kind") in KINDS and _is_size(block.get("columns"))
+        )
+
+    return isinstance(value, list) and all(map(is_block, value))
+
+
+def _is_cleaning(value: Any) -> bool:
+    names = {field.name for field in fields(Cleaning)}
+    return isinstance(value, dict) and set(value) <= names and all(map(_is_size, value.values()))
+
+
+def _are_arrays(value: Any) -> bool:
+    def is_array(name: str, array: Any) -> bool:
+        return (
+            re.fullmatch(_ARRAY_NAMES, name) is not None
+            and isinstance(array, dict)
+            and isinstance(array.get("dtype"), str)
+            and re.fullmatch(_DTYPES, array["dtype"]) is not None
+            and isinstance(array.get("shape"), list)
+            and 1 <= len(array["shape"]) <= 2
+            and all(map(_is_size, array["shape"]))
+            and isinstance(array.get("sha256"), str)
+        )
+
+    return isinstance(value, dict) and all(is_array(name, array) for name, array in value.items())
+
+
+def _tuple(value: list[str] | None) -> tuple[str, ...] | None:
+    return None if value is None else tuple(value)

@@ -1,0 +1,219 @@
+"""Laws of the store: what is written comes back, read-only and whole, or not at all."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphstrap.datasets import load
+from graphstrap.errors import InputError
+from graphstrap.estimator import BGRL
+from graphstrap.graph import Graph, Splits
+from graphstrap.io._building import StoreBuilder, build_store
+from graphstrap.io.store import open_store, verify_store, write_store
+from graphstrap.quantised import QuantisedMatrix
+from graphstrap.source import Source
+from same_graph import assert_same_graph, assert_same_tensor, make_full_graph, make_hetero_graph
+
+
+def with_small_types(graph: Graph) -> Graph:
+    """Edge types as a store keeps them: one byte each."""
+    return graph if graph.edge_types is None else replace(graph, edge_types=graph.edge_types.to(torch.uint8))
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Graph:
+    """Any graph: empty ones, several types, every optional field or none."""
+    sizes = draw(st.lists(st.integers(0, 6), min_size=1, max_size=3))
+    num_nodes, seed = sum(sizes), draw(st.integers(0, 2**32 - 1))
+    generator = np.random.default_rng(seed)
+    num_edges = draw(st.integers(0, 20)) if num_nodes else 0
+    source, target = generator.integers(0, max(1, num_nodes), (2, num_edges))
+    blocks = [torch.from_numpy(generator.normal(size=(n, draw(st.integers(0, 3)))).astype("f4")) for n in sizes]
+    dtype = draw(st.sampled_from([torch.float32, torch.float16, torch.bfloat16]))
+    has = {name: draw(st.booleans()) for name in ("types", "weights", "times", "labels", "splits", "ids", "features")}
+    masks = generator.integers(0, 3, (num_nodes, 2))
+    graph = Graph.from_edges(
+        source,
+        target,
+        num_nodes=num_nodes,
+        directed=draw(st.booleans()),
+        self_loops=draw(st.sampled_from(["drop", "keep"])),
+        duplicates=draw(st.sampled_from(["merge", "keep"])),
+        features=tuple(block.to(dtype) if has["features"] else None for block in blocks),
+        type_offsets=(0, *np.cumsum(sizes).tolist()),
+        node_types=tuple(f"kind {t}" for t in range(len(sizes))),
+        edge_types=generator.integers(0, 2, num_edges) if has["types"] else None,
+        edge_type_names=("a", "b") if has["types"] else (),
+        edge_weights=generator.random(num_edges) if has["weights"] else None,
+        edge_times=generator.integers(0, 9, num_edges) if has["times"] else None,
+        edge_columns=generator.random((num_edges, 2)) if has["weights"] else None,
+        edge_column_names=("c", "d") if has["weights"] else (),
+        labels=generator.integers(-1, 3, num_nodes) if has["labels"] else None,
+        splits=Splits(*(torch.from_numpy(masks == part) for part in range(3))) if has["splits"] else None,
+        node_times=torch.from_numpy(generator.random(num_nodes)) if has["times"] else None,
+        ids=np.array([f"n\u00e9{i}" for i in range(num_nodes)], dtype="<U8") if has["ids"] else None,
+    )
+    return with_small_types(graph)
+
+
+@given(graph=graphs())
+@settings(max_examples=60, deadline=None)
+def test_a_graph_comes_back_with_its_transpose(graph: Graph) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        write_store(graph, Path(folder) / "store")
+        back = verify_store(Path(folder) / "store")
+        assert_same_graph(back, graph)
+        assert back.cleaning == graph.cleaning
+        for part, wanted in zip(back.transpose, replace(graph, outgoing=None).transpose, strict=True):
+            assert_same_tensor("transpose", part, wanted)
+        del back
+
+
+@pytest.mark.parametrize("graph", [make_full_graph(seed=1), make_hetero_graph(seed=2)], ids=lambda graph: graph.name)
+def test_sparse_blocks_and_names_come_back(graph: Graph, tmp_path: Path) -> None:
+    write_store(graph, tmp_path / "store")
+    assert_same_graph(verify_store(tmp_path / "store"), with_small_types(graph))
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    size=st.integers(0, 50),
+    spread=st.floats(0, 1e6, width=32),
+    shift=st.floats(-1e6, 1e6),
+)
+@settings(max_examples=100, deadline=None)
+def test_quantisation_is_off_by_half_a_step_at_most(seed: int, size: int, spread: float, shift: float) -> None:
+    x = torch.from_numpy((np.random.default_rng(seed).normal(size=(size, 3)) * spread + shift).astype("f4"))
+    x[: size // 2, 1] = x[:1, 1] if size else 0.0
+    matrix = QuantisedMatrix.from_dense(x)
+    rounding = 4 * torch.finfo(torch.float32).eps * x.abs().amax(0) if size else torch.zeros(3)
+    assert (matrix.to_dense() - x).abs().le(matrix.scale / 2 + rounding).all()
+    assert torch.equal(matrix.take(torch.arange(min(size, 1))), matrix.to_dense()[:1])
+
+
+@pytest.mark.parametrize(("dtype", "error"), [("fp32", 0.0), ("fp16", 2**-11), ("bf16", 2**-8), ("uint8", None)])
+def test_features_are_kept_as_asked(dtype: str, error: float | None, tmp_path: Path) -> None:
+    x = torch.rand(40, 5) * 2 - 1
+    graph = Graph.from_edges([0, 1, 2], [1, 2, 3], num_nodes=40, x=x, labels=torch.arange(40) % 2)
+    write_store(graph, tmp_path / "store", feature_dtype=dtype)
+    back = verify_store(tmp_path / "store")
+    block = back.features[0]
+    if error is None:
+        assert isinstance(block, QuantisedMatrix)
+        assert (block.to_dense() - x).abs().max() <= block.scale.max() / 2 + 1e-6
+    else:
+        assert isinstance(block, torch.Tensor)
+        assert (block.float() - x).abs().le(error * x.abs() + 1e-7).all()
+    model = BGRL(seed=0, settings={"train.steps": 2}, device="cpu").fit(back)  # everything downstream takes it
+    assert np.isfinite(model.embed(back)).all()
+
+
+def test_a_store_is_a_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = make_full_graph(seed=3)
+    write_store(graph, tmp_path / "store")
+    assert_same_graph(load(tmp_path / "store"), with_small_types(graph))
+    monkeypatch.chdir(tmp_path)
+    saved = Source("store").to_dict()
+    monkeypatch.chdir("/")
+    assert Source.from_dict(saved).load().fingerprint == load(tmp_path / "store").fingerprint
+
+
+def test_opening_copies_nothing(tmp_path: Path) -> None:
+    num_nodes = 500_000
+    graph = Graph.from_edges(torch.arange(num_nodes - 1), torch.arange(1, num_nodes), x=torch.zeros(num_nodes, 32))
+    write_store(graph, tmp_path / "store")
+    open_store(tmp_path / "store")
+    start, before = time.perf_counter(), _private_bytes()
+    opened = open_store(tmp_path / "store")
+    seconds, grown = time.perf_counter() - start, _private_bytes() - before
+    assert opened.num_nodes == num_nodes
+    assert seconds < 0.5  # milliseconds on an idle machine
+    assert grown < 8 << 20  # the store has 90 MB
+    assert not np.asarray(opened.external_ids).flags.owndata or opened.ids is None
+
+
+def _private_bytes() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line.split()[1] for line in lines if line.startswith("RssAnon")))
+
+
+def fill_wrongly(builder: StoreBuilder) -> None:
+    builder.write("indptr", np.zeros(1, dtype=np.int64))
+    with builder.array("features.0", dtype="<f4", columns=(3,)) as writer:
+        writer.append(np.zeros((5, 2)))
+
+
+def test_a_failed_build_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="rows of shape"), build_store(tmp_path / "store") as builder:
+        fill_wrongly(builder)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_builds_at_once_and_what_is_no_store_are_refused(tmp_path: Path) -> None:
+    graph = make_full_graph(seed=4)
+    with build_store(tmp_path / "store") as builder:
+        with pytest.raises(InputError, match="still going on"):
+            write_store(graph, tmp_path / "store")
+        assert builder.folder.exists()
+        builder.finish({})
+    (tmp_path / "other").mkdir()
+    for path, overwrite, message in (
+        ("store", False, "exists"),
+        ("other", True, "not a store"),
+        ("no/x", False, "not"),
+    ):
+        with pytest.raises(InputError, match=message):
+            write_store(graph, tmp_path / path, overwrite=overwrite)
+    write_store(graph, tmp_path / "store", overwrite=True)
+    assert verify_store(tmp_path / "store").num_edges == graph.num_edges
+
+
+_WRITER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+import torch
+from graphstrap.graph import Graph
+from graphstrap.io.store import write_store
+n = 60_000
+graph = Graph.from_edges(torch.arange(n - 1), torch.arange(1, n), x=torch.ones(n, 64))
+print("ready", flush=True)
+for number in range(10_000):
+    write_store(graph, {path!r}, overwrite=True)
+    print(number, flush=True)
+"""
+
+
+def test_killed_at_any_moment_there_is_a_whole_store_or_none(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    moments = random.Random(0)
+    code = _WRITER.format(tests=str(Path(__file__).parent.parent), path=str(path))
+    found = []
+    for _ in range(4):
+        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            time.sleep(moments.uniform(0, 0.25))
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+        found.append(path.exists())
+        if path.exists():
+            assert verify_store(path).num_nodes == 60_000
+    write_store(make_full_graph(seed=5), path, overwrite=path.exists())
+    assert verify_store(path).num_nodes == 30
+    assert [entry.name for entry in tmp_path.iterdir()] == ["store"]
+    assert any(found)
