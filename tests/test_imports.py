@@ -13,11 +13,12 @@ SOURCE = Path(__file__).parent.parent / "src" / "graphstrap"
 LEVELS = [
     {"errors", "keep"},
     {"sparse", "edge_table", "quantised"},
+    {"csr"},
     {"graph"},
     {"view"},
     {"ops"},
     {"encoders", "views", "io", "features", "own_features", "environment", "recipe"},
-    {"callgraph", "defaults"},
+    {"callgraph", "defaults", "generate"},
     {"datasets"},
     {"source", "run", "methods"},
     {"model"},

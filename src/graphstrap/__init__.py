@@ -16,6 +16,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # On a Hopper GPU PyTorch would give cuBLAS 32 MiB for every stream; no product here is faster with more than these 8.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:2:16:8")
 
+from graphstrap import generate
 from graphstrap.datasets import load
 from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL, Predictions
@@ -40,6 +41,7 @@ __all__ = [
     "ViewSpec",
     "evaluate",
     "fit_seeds",
+    "generate",
     "load",
     "load_recipe",
     "read_tables",
