@@ -14,7 +14,7 @@ from torch import Tensor
 from graphstrap.quantised import QuantisedMatrix
 
 _NUM_BINS = 1 << 16
-_SCAN = 1 << 24  # edges looked at together
+_SCAN = 1 << 23  # edges looked at together
 
 
 class Turned(NamedTuple):

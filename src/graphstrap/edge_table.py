@@ -66,8 +66,12 @@ class EdgeTable:
         table = self.firsts(num_nodes)
         if self.weights is None or len(table.source) == len(self.source):
             return table
-        group = self._is_first(num_nodes).long().cumsum(0) - 1
+        group = self.groups(num_nodes)
         return replace(table, weights=torch.zeros(len(table.source)).index_add_(0, group, self.weights))
+
+    def groups(self, num_nodes: int) -> Tensor:
+        """Of a sorted table: which (source, target, type) each row belongs to, counted from 0."""
+        return self._is_first(num_nodes).long().cumsum(0) - 1
 
     def _is_first(self, num_nodes: int) -> Tensor:
         keys = self._keys(num_nodes)

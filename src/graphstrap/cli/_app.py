@@ -16,6 +16,7 @@ from graphstrap.cli.fit import fit
 from graphstrap.cli.info import info
 from graphstrap.cli.neighbors import neighbors
 from graphstrap.cli.predict import predict
+from graphstrap.cli.prepare import prepare
 from graphstrap.cli.reproduce import reproduce
 from graphstrap.cli.resume import resume
 from graphstrap.errors import InputError
@@ -28,6 +29,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "resume": resume,
     "embed": embed,
     "predict": predict,
+    "prepare": prepare,
     "evaluate": evaluate,
     "neighbors": neighbors,
     "reproduce": reproduce,

@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -32,6 +32,7 @@ class StoreBuilder:
     def __init__(self, folder: Path) -> None:
         self.folder, self.scratch = folder, folder / ".scratch"
         self.arrays: dict[str, ArrayInfo] = {}
+        self.open_files = ExitStack()
         self.scratch.mkdir()
 
     @contextmanager
@@ -41,6 +42,11 @@ class StoreBuilder:
         with ArrayWriter(self.folder / f"{name}.npy", dtype=dtype, columns=columns) as writer:
             yield writer
             self.arrays[name] = writer.close()
+
+    def scratch_array(self, name: str, *, dtype: str, columns: tuple[int, ...] = ()) -> ArrayWriter:
+        """An array for the time of the build."""
+        writer = ArrayWriter(self.scratch / f"{name}.npy", dtype=dtype, columns=columns)
+        return self.open_files.enter_context(writer)
 
     def write(self, name: str, rows: Array | Tensor) -> None:
         """A whole array that is in memory."""
@@ -72,7 +78,8 @@ def build_store(path: str | os.PathLike[str], *, overwrite: bool = False) -> Ite
             try:
                 _empty(folder)
                 builder = StoreBuilder(folder)
-                yield builder
+                with builder.open_files:
+                    yield builder
                 assert (folder / STORE_FILE).exists(), "finish() makes it a store"
                 _move(folder, final)
             finally:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +22,26 @@ _SETTINGS = {"autoinstall_known_extensions": False, "autoload_known_extensions":
 
 
 @contextmanager
-def connect() -> Iterator[DuckDBPyConnection]:
-    """An empty database in memory that cannot fetch extensions, and reads times as UTC."""
+def connect(
+    path: str = ":memory:", *, memory_bytes: int | None = None, threads: int | None = None
+) -> Iterator[DuckDBPyConnection]:
+    """An empty database that cannot fetch extensions, and reads times as UTC.
+
+    Args:
+        path: a file for tables larger than memory; what is spilled goes beside it.
+        memory_bytes, threads: limits; DuckDB's own without them.
+    """
     try:
         import duckdb
     except ImportError as error:
         raise InputError("tables need DuckDB, which is not installed: pip install duckdb") from error
     spill_folder = os.path.join(tempfile.gettempdir(), f"graphstrap-{os.getpid()}")
-    connection = duckdb.connect(":memory:", config={**_SETTINGS, "temp_directory": spill_folder})
+    settings: dict[str, Any] = {**_SETTINGS, "temp_directory": spill_folder if path == ":memory:" else f"{path}.spill"}
+    if memory_bytes is not None:
+        settings["memory_limit"] = f"{memory_bytes // 10**6}MB"
+    if threads is not None:
+        settings["threads"] = threads
+    connection = duckdb.connect(path, config=settings)
     try:
         connection.execute("SET TimeZone = 'UTC'")
         yield connection
@@ -45,6 +58,27 @@ def one_line_errors(path: str, action: str = "read") -> Iterator[None]:
         yield
     except duckdb.Error as error:
         raise InputError(_explain(str(error), path=path, action=action)) from error
+
+
+def execute_long(connection: DuckDBPyConnection, query: str, stage: str, report: Callable[[str, float], None]) -> None:
+    """Run a statement that takes long, and report how far it is about twice a second."""
+    finished = threading.Event()
+
+    def watch() -> None:
+        while not finished.wait(0.5):
+            report(stage, min(1.0, max(0.0, connection.query_progress() / 100.0)))
+
+    connection.execute("SET enable_progress_bar = true")
+    connection.execute("SET enable_progress_bar_print = false")
+    report(stage, 0.0)
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        connection.execute(query)
+    finally:
+        finished.set()
+        watcher.join()
+    report(stage, 1.0)
 
 
 def quote_name(name: str) -> str:

@@ -12,7 +12,7 @@ from graphstrap.io._values import Array, bad_cell, find_kinds, first_unreadable_
 
 
 @dataclass(frozen=True, eq=False)
-class _Column:
+class Column:
     """A column of numbers, or of lists of numbers. Row i has `values[starts[i]:starts[i] + lengths[i]]`."""
 
     name: str
@@ -61,32 +61,43 @@ def read_feature_blocks(
 
     With several types, a column that is empty for all nodes of a type is not part of that type's block.
     """
-    columns = _read_columns(table, names, kinds_allowed=("number", "boolean", "list"))
+    columns = read_columns(table, find_feature_kinds(table, names))
     if len(rows_by_type) == 1:
         parts = {column.name: column.take(table, rows_by_type[0]) for column in columns}
-        return [_joined(list(parts.values()))], _feature_names(parts) or None
+        return [_joined(list(parts.values()))], feature_names(parts) or None
     blocks = []
     for rows in rows_by_type:
         blocks.append(_joined([column.take(table, rows) for column in columns if not column.is_empty(rows)]))
     return blocks, None
 
 
-def read_matrix(table: Table, names: tuple[str, ...]) -> Array | None:
+def read_matrix(table: Table, names: tuple[str, ...], *, kinds: dict[str, str] | None = None) -> Array | None:
     """float32 (N, K) of K numeric columns, all finite; None without columns."""
-    columns = _read_columns(table, names, kinds_allowed=("number", "boolean"))
+    columns = read_columns(table, kinds or check_kinds(table, names, allowed=("number", "boolean")))
     return _joined([column.take(table, np.arange(len(column.values))) for column in columns])
 
 
-def _read_columns(table: Table, names: tuple[str, ...], *, kinds_allowed: tuple[str, ...]) -> list[_Column]:
+def find_feature_kinds(table: Table, names: tuple[str, ...]) -> dict[str, str]:
+    """Whether each feature column holds numbers, truth values or lists."""
+    return check_kinds(table, names, allowed=("number", "boolean", "list"))
+
+
+def check_kinds(table: Table, names: tuple[str, ...], *, allowed: tuple[str, ...]) -> dict[str, str]:
+    """The kind of each column, which must be an allowed one."""
     kinds = find_kinds(table, names)
     for name, kind in kinds.items():
-        if kind not in kinds_allowed:
-            row = first_unreadable_row(table, name, kinds=kinds_allowed)
+        if kind not in allowed:
+            row = first_unreadable_row(table, name, kinds=allowed)
             raise bad_cell(table, name, row=row, wanted=f"a number: {_how_to_fix(name)}")
-    numbers = read_numbers(table, tuple(name for name in names if kinds[name] != "list"), kinds=kinds)
+    return kinds
+
+
+def read_columns(table: Table, kinds: dict[str, str]) -> list[Column]:
+    """The columns of these names, by their kinds."""
+    numbers = read_numbers(table, tuple(name for name in kinds if kinds[name] != "list"), kinds=kinds)
     return [
-        _Column(name, *read_lists(table, name)) if kinds[name] == "list" else _Column(name, numbers[name])
-        for name in names
+        Column(name, *read_lists(table, name)) if kinds[name] == "list" else Column(name, numbers[name])
+        for name in kinds
     ]
 
 
@@ -98,6 +109,6 @@ def _joined(parts: list[Array]) -> Array | None:
     return np.concatenate(parts, axis=1) if parts else None
 
 
-def _feature_names(parts: dict[str, Array]) -> tuple[str, ...]:
+def feature_names(parts: dict[str, Array]) -> tuple[str, ...]:
     widths = {name: part.shape[1] for name, part in parts.items()}
     return tuple(name if width == 1 else f"{name}[{i}]" for name, width in widths.items() for i in range(width))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,55 @@ class Table:
         shown = list(self.columns)[:_MOST_NAMES_SHOWN]
         num_hidden = len(self.columns) - len(shown)
         return ", ".join(shown) + (f" and {num_hidden} more" if num_hidden else "")
+
+
+@dataclass(frozen=True, eq=False)
+class Rows(Table):
+    """Some successive rows of a table that was copied into the database: as a table of its own."""
+
+    parent: Table
+    copy: str  # the name of the table in the database
+    begin: int
+    end: int
+
+    @property
+    def scan(self) -> str:
+        return f"(SELECT * FROM {self.copy} WHERE rowid >= {self.begin} AND rowid < {self.end})"
+
+    def cell(self, row: int, name: str) -> str:
+        return self.parent.cell(self.begin + row, name)
+
+    def place(self, row: int) -> str:
+        return self.parent.place(self.begin + row)
+
+
+@dataclass(frozen=True, eq=False)
+class Copy:
+    """A table in the database, of the columns that are needed: read once from its files, then in parts of any size."""
+
+    table: Table
+    name: str
+    num_rows: int
+
+    @classmethod
+    def of(cls, table: Table, name: str, columns: tuple[str, ...]) -> Copy:
+        if any(column.lower() == "rowid" for column in columns):
+            raise InputError(f"{table.name} has a column called 'rowid', which DuckDB keeps for itself: rename it")
+        chosen = ", ".join(quote_name(column) for column in columns)
+        table.execute(f"CREATE TABLE {name} AS SELECT {chosen} FROM {table.scan}")
+        return cls(table, name, int(fetch_one(table.connection, f"SELECT count(*) FROM {name}")[0]))
+
+    @property
+    def whole(self) -> Rows:
+        return self.rows(0, self.num_rows)
+
+    def rows(self, begin: int, end: int) -> Rows:
+        t = self.table
+        return Rows(t.connection, t.name, t.paths, t.dialect, t.columns, t, self.name, begin, end)
+
+    def parts(self, step: int) -> Iterator[Rows]:
+        for begin in range(0, self.num_rows, step):
+            yield self.rows(begin, min(self.num_rows, begin + step))
 
 
 def open_table(connection: DuckDBPyConnection, name: str) -> Table:

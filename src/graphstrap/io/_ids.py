@@ -65,8 +65,9 @@ def load_edge_ids(table: Table, source: str, *, target: str, id_type: str) -> No
 def load_node_ids(table: Table, name: str, *, id_type: str) -> None:
     """Read the ids of the nodes. There must be nodes, no id may be empty, and none may be there twice."""
     table.execute(f"CREATE TABLE node_ids AS SELECT CAST({quote_name(name)} AS {id_type}) AS id FROM {table.scan}")
-    query = "SELECT count(*), count(id), count(DISTINCT id) FROM node_ids"
-    num_rows, num_ids, num_distinct = fetch_one(table.connection, query)
+    num_rows, num_ids = fetch_one(table.connection, "SELECT count(*), count(id) FROM node_ids")
+    distinct = "SELECT id FROM node_ids WHERE id IS NOT NULL GROUP BY id"  # spills where count(DISTINCT) would not
+    num_distinct = fetch_one(table.connection, f"SELECT count(*) FROM ({distinct})")[0]
     if num_rows == 0:
         raise InputError(f"{table.name} has no nodes: the table is empty")
     if num_ids < num_rows:
@@ -84,13 +85,13 @@ def load_node_ids(table: Table, name: str, *, id_type: str) -> None:
 def load_node_ids_of_edges(connection: DuckDBPyConnection) -> None:
     """Without a nodes table: the nodes are the ends of the edges, sorted; integers as numbers."""
     connection.execute("CREATE TEMP TABLE ends AS SELECT source AS id FROM edge_ids UNION SELECT target FROM edge_ids")
-    order = "CAST(id AS BIGINT)" if _are_integers(connection, "ends") else "id"
+    order = "CAST(id AS BIGINT)" if are_integers(connection, "ends") else "id"
     connection.execute(f"CREATE TABLE node_ids AS SELECT id FROM ends ORDER BY {order}")
 
 
 def fetch_node_ids(connection: DuckDBPyConnection) -> Array:
     """The ids in the order of the rows: int64 where each is written as an integer is, otherwise strings."""
-    if _are_integers(connection, "node_ids"):
+    if are_integers(connection, "node_ids"):
         return _fetch_column(connection, "SELECT CAST(id AS BIGINT) AS id FROM node_ids")
     return _fetch_column(connection, "SELECT id FROM node_ids").astype(np.str_)
 
@@ -108,16 +109,20 @@ def match_edges(edges: Table, nodes: Table | None, *, ignore_unknown: bool) -> t
     source, target = np.ma.asarray(ends["source"]), np.ma.asarray(ends["target"])
     is_known = ~(np.ma.getmaskarray(source) | np.ma.getmaskarray(target))
     if nodes is not None and not is_known.all() and not ignore_unknown:
-        raise _unknown_nodes(edges, nodes, num_edges=int((~is_known).sum()))
+        raise unknown_nodes(edges, nodes, num_edges=int((~is_known).sum()))
     if not is_known.any():
-        raise InputError(
-            f"{edges.name} has no edges between nodes of {nodes.name if nodes else edges.name}: check the ids"
-        )
+        raise no_known_edges(edges, nodes)
     rows = np.flatnonzero(is_known)
     return rows, source.data[rows], target.data[rows]
 
 
-def _unknown_nodes(edges: Table, nodes: Table, *, num_edges: int) -> UnknownNodesError:
+def no_known_edges(edges: Table, nodes: Table | None) -> InputError:
+    return InputError(
+        f"{edges.name} has no edges between nodes of {nodes.name if nodes else edges.name}: check the ids"
+    )
+
+
+def unknown_nodes(edges: Table, nodes: Table, *, num_edges: int) -> UnknownNodesError:
     connection = edges.connection
     first = [row[0] for row in connection.execute(f"{_UNKNOWN} ORDER BY place LIMIT 3").fetchall()]
     message = (
@@ -142,7 +147,7 @@ def _empty_ids(table: Table, name: str, *, count: int, row: int) -> InputError:
     )
 
 
-def _are_integers(connection: DuckDBPyConnection, name: str) -> bool:
+def are_integers(connection: DuckDBPyConnection, name: str) -> bool:
     return bool(fetch_one(connection, f"SELECT bool_and({_IS_INTEGER}) FROM {name}")[0])
 
 

@@ -59,27 +59,36 @@ def read_lists(table: Table, name: str) -> tuple[Array, Array]:
     return np.ma.filled(values, np.nan), np.asarray(lengths)
 
 
-def read_times(table: Table, name: str) -> Array:
+def read_times(table: Table, name: str, *, expression: str | None = None) -> Array:
     """Times (N,): integers as int64, dates and timestamps as int64 seconds since 1970, other numbers as float64."""
-    kind = find_kinds(table, (name,))[name]
-    cell = quote_name(name)
-    if kind == "moment":
-        moment = _read(table, name, kind) if table.is_csv else cell
-        expression = f"CAST(floor(epoch({moment})) AS BIGINT)"
-    elif kind == "number":
-        expression = _READ_INTEGER.format(cell=cell) if table.is_csv else f"TRY_CAST({cell} AS BIGINT)"
-        if not _is_integer(table, name):
-            expression = _read(table, name, kind)
-    else:
-        row = first_unreadable_row(table, name, kinds=("number", "moment"))
-        raise bad_cell(table, name, row=row, wanted="a time: give a number, a date or a timestamp")
-    times = table.fetch({"time": expression})["time"]
+    times = table.fetch({"time": expression or time_expression(table, name)})["time"]
     check_cells(table, name, is_good=~np.ma.getmaskarray(times) & np.isfinite(np.ma.getdata(times)), wanted="a time")
     return np.asarray(times)
 
 
+def time_expression(table: Table, name: str) -> str:
+    """The SQL that makes a time of a cell, of type BIGINT or DOUBLE."""
+    kind = find_kinds(table, (name,))[name]
+    cell = quote_name(name)
+    if kind == "moment":
+        moment = _read(table, name, kind) if table.is_csv else cell
+        return f"CAST(floor(epoch({moment})) AS BIGINT)"
+    if kind == "number":
+        if not _is_integer(table, name):
+            return _read(table, name, kind)
+        return _READ_INTEGER.format(cell=cell) if table.is_csv else f"TRY_CAST({cell} AS BIGINT)"
+    row = first_unreadable_row(table, name, kinds=("number", "moment"))
+    raise bad_cell(table, name, row=row, wanted="a time: give a number, a date or a timestamp")
+
+
 def read_names(table: Table, name: str) -> tuple[tuple[str, ...], Array]:
     """The distinct values as text, sorted (numbers as numbers), and codes (N,) into them: -1 where a cell is empty."""
+    values, code = code_names(table, name)
+    return values, np.asarray(table.fetch({"code": code})["code"])
+
+
+def code_names(table: Table, name: str) -> tuple[tuple[str, ...], str]:
+    """The distinct values as text, sorted (numbers as numbers), and the SQL that makes a cell's code of it."""
     text = f"CAST({quote_name(name)} AS VARCHAR)"
     if table.columns[name] in ("FLOAT", "DOUBLE"):
         text = f"nullif({text}, 'nan')"
@@ -90,11 +99,10 @@ def read_names(table: Table, name: str) -> tuple[tuple[str, ...], Array]:
     table.execute(f"CREATE OR REPLACE TEMP TABLE names AS SELECT * FROM ({with_numbers}) WHERE text IS NOT NULL")
     values = tuple(str(row[0]) for row in table.connection.execute(f"SELECT text FROM names {in_order}").fetchall())
     if not values:
-        return (), np.full(table.aggregate("count(*)")[0], -1)
-    table.connection.execute(f"CREATE TYPE name_codes AS ENUM (SELECT text FROM names {in_order})")
-    codes = table.fetch({"code": f"CAST(enum_code(CAST({text} AS name_codes)) AS BIGINT)"})["code"]
-    table.connection.execute("DROP TYPE name_codes")
-    return values, np.ma.filled(codes, -1)
+        return (), "CAST(-1 AS BIGINT)"
+    codes = quote_name(f"codes of {name} in {table.name}")
+    table.connection.execute(f"CREATE TYPE {codes} AS ENUM (SELECT text FROM names {in_order})")
+    return values, f"coalesce(CAST(enum_code(CAST({text} AS {codes})) AS BIGINT), -1)"
 
 
 def first_unreadable_row(table: Table, name: str, *, kinds: tuple[str, ...]) -> int:

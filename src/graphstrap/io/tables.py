@@ -31,7 +31,7 @@ from graphstrap.io._columns import (
     choose_edge_columns,
     choose_node_columns,
 )
-from graphstrap.io._database import connect
+from graphstrap.io._database import connect, quote_name, quote_text
 from graphstrap.io._features import read_feature_blocks, read_matrix
 from graphstrap.io._files import Table, open_table
 from graphstrap.io._ids import (
@@ -137,7 +137,7 @@ def read_edges(table: Table, columns: EdgeColumns, *, rows: Array) -> dict[str, 
         check_cells(table, columns.type, is_good=codes >= 0, wanted="an edge type")
         arguments["edge_types"] = codes[rows]
     if columns.weight is not None:
-        arguments["edge_weights"] = _read_weights(table, columns.weight)[rows]
+        arguments["edge_weights"] = read_weights(table, columns.weight)[rows]
     if columns.time is not None:
         arguments["edge_times"] = read_times(table, columns.time)[rows]
     matrix = read_matrix(table, columns.numbers)
@@ -146,8 +146,9 @@ def read_edges(table: Table, columns: EdgeColumns, *, rows: Array) -> dict[str, 
     return arguments
 
 
-def _read_weights(table: Table, name: str) -> Array:
-    matrix = read_matrix(table, (name,))
+def read_weights(table: Table, name: str, *, kinds: dict[str, str] | None = None) -> Array:
+    """(N,) weights from 0 up."""
+    matrix = read_matrix(table, (name,), kinds=kinds)
     assert matrix is not None
     check_cells(table, name, is_good=matrix[:, 0] >= 0, wanted="a weight from 0 up")
     return matrix[:, 0]
@@ -186,19 +187,31 @@ def _group_by_type(table: Table, name: str | None, *, num_nodes: int) -> tuple[t
 
 def _read_labels(table: Table, name: str) -> tuple[tuple[str, ...], Array]:
     class_names, labels = read_names(table, name)
+    check_classes(table, name, class_names)
+    return class_names, labels
+
+
+def check_classes(table: Table, name: str, class_names: tuple[str, ...]) -> None:
+    """There must be something to tell apart."""
     if len(class_names) < 2:
         what = f"only the label {class_names[0]!r}" if class_names else "no labels"
         fix = f"give at least two, or leave the column out with --ignore-columns {name}"
         raise InputError(f"column {name!r} of {table.name} has {what}: {fix}")
-    return class_names, labels
+
+
+def split_parts(table: Table, name: str, *, values: tuple[str, ...]) -> Array:
+    """The part that each value of a split column names, then "" for an empty cell."""
+    parts = [_SPLIT_OF_VALUE.get(value.strip().lower(), "?") for value in values]
+    wrong = [quote_text(value) for value, part in zip(values, parts, strict=True) if part == "?"]
+    if wrong:
+        row = table.first_row(f"CAST({quote_name(name)} AS VARCHAR) IN ({', '.join(wrong)})")
+        raise bad_cell(table, name, row=row, wanted="one of train, val, valid, validation, test or empty: fix the cell")
+    return np.array([*parts, ""])
 
 
 def _read_splits(table: Table, name: str, *, rows: Array) -> Splits:
     values, codes = read_names(table, name)
-    parts = np.array([_SPLIT_OF_VALUE.get(value.strip().lower(), "?") for value in values] + [""])[codes]
-    if (parts == "?").any():
-        row = int(np.flatnonzero(parts == "?")[0])
-        raise bad_cell(table, name, row=row, wanted="one of train, val, valid, validation, test or empty: fix the cell")
+    parts = split_parts(table, name, values=values)[codes]
 
     def mask(part: str) -> Tensor:
         return torch.from_numpy(parts[rows] == part)[:, None]

@@ -55,7 +55,7 @@ def parse_bytes(text: str) -> int:
     """`16GB` to a number of bytes."""
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)i?B?\s*", text, flags=re.IGNORECASE)
     if match is None:
-        raise InputError(f"--memory-limit takes a size such as 16GB, got {text!r}")
+        raise InputError(f"a memory limit is a size such as 16GB, got {text!r}")
     return int(float(match[1]) * _UNITS[match[2].upper()])
 
 

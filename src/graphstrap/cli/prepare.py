@@ -1,0 +1,110 @@
+"""graphstrap prepare: tables larger than memory, or a folder of OGB's, to a store; and whether a store is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from graphstrap.cli import _options as o
+from graphstrap.errors import InputError
+from graphstrap.io._write_edges import Report
+from graphstrap.io.ogb import prepare_ogb
+from graphstrap.io.prepare import PrepareOptions, prepare_tables
+from graphstrap.io.store import open_store, verify_store
+from graphstrap.io.tables import TableOptions
+from graphstrap.reproduce.memory import parse_bytes
+
+
+def prepare(
+    edges: o.Edges = None,
+    nodes: o.Nodes = None,
+    ogb: Annotated[
+        Path | None, typer.Option(help="A folder of MAG240M, ogbn-mag or ogbn-papers100M, as it is unpacked.")
+    ] = None,
+    to: Annotated[Path | None, typer.Option(help="The store to make.")] = None,
+    check: Annotated[Path | None, typer.Option(help="A store to read through: checksums, and all numbers.")] = None,
+    memory: Annotated[str, typer.Option(help="The cap on memory, such as 4GB.")] = "4GB",
+    threads: Annotated[int | None, typer.Option(help="Of the sorting [default: as many as cores].", min=1)] = None,
+    pca: Annotated[int | None, typer.Option(help="Project wider features on so many directions.", min=1)] = None,
+    feature_dtype: Annotated[str, typer.Option(help="fp32, fp16, bf16 or uint8.")] = "fp32",
+    derive_features: Annotated[
+        bool, typer.Option("--derive-features", help="Node types without features get the mean of their neighbours.")
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store that is there.")] = False,
+    source_column: o.SourceColumn = None,
+    target_column: o.TargetColumn = None,
+    weight_column: o.WeightColumn = None,
+    edge_type_column: o.EdgeTypeColumn = None,
+    edge_time_column: o.EdgeTimeColumn = None,
+    id_column: o.IdColumn = None,
+    label_column: o.LabelColumn = None,
+    split_column: o.SplitColumn = None,
+    type_column: o.TypeColumn = None,
+    node_time_column: o.NodeTimeColumn = None,
+    feature_columns: o.FeatureColumns = None,
+    ignore_columns: o.IgnoreColumns = None,
+    directed: o.Directed = False,
+    ignore_unknown_nodes: o.IgnoreUnknownNodes = False,
+    quiet: o.Quiet = False,
+) -> None:
+    """Make a store of a graph that may be larger than memory; it is a SOURCE for the other verbs."""
+    if check is not None:
+        with _bars(quiet=quiet) as report:
+            graph = verify_store(check, progress=lambda done, total: report("reading", done / max(1, total)))
+        print(f"{check}: whole: {graph}")
+        return
+    if to is None or (edges is None) == (ogb is None):
+        raise InputError("give --edges (and --nodes) or --ogb, and --to STORE; or --check STORE")
+    job = PrepareOptions(parse_bytes(memory), threads, feature_dtype, pca, derive_features, overwrite)
+    options = TableOptions(
+        source=source_column,
+        target=target_column,
+        weight=weight_column,
+        edge_type=edge_type_column,
+        time=edge_time_column,
+        id=id_column,
+        label=label_column,
+        split=split_column,
+        type=type_column,
+        node_time=node_time_column,
+        feature_columns=o.names(feature_columns),
+        ignore_columns=o.names(ignore_columns) or (),
+        directed=directed,
+        ignore_unknown_nodes=ignore_unknown_nodes,
+    )
+    with _bars(quiet=quiet) as report:
+        if edges is not None:
+            prepare_tables(edges, nodes, str(to), options=options, job=job, report=report)
+        else:
+            if options != TableOptions(directed=directed) or nodes is not None:
+                raise InputError("column options go with --edges, not with --ogb")
+            prepare_ogb(str(ogb), str(to), directed=directed, job=job, report=report)
+    graph = open_store(to)
+    o.note(str(graph.cleaning), quiet=quiet)
+    print(f"{to}: {graph}")
+
+
+@contextmanager
+def _bars(*, quiet: bool) -> Iterator[Report]:
+    """One bar for each stage, on stderr."""
+    columns = (TextColumn("{task.description:<22}"), BarColumn(), TaskProgressColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, disable=quiet) as progress:
+        tasks: dict[str, int] = {}
+
+        def report(stage: str, fraction: float) -> None:
+            if stage not in tasks:
+                for task in tasks.values():  # a stage ends when the next begins
+                    progress.update(task, completed=1.0)  # type: ignore[arg-type]
+                tasks[stage] = progress.add_task(stage, total=1.0)
+            progress.update(tasks[stage], completed=fraction)  # type: ignore[arg-type]
+
+        yield report
+        for task in tasks.values():
+            progress.update(task, completed=1.0)  # type: ignore[arg-type]
