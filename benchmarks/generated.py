@@ -57,11 +57,14 @@ def count_edges(graph: Graph, relation: int) -> int:
 def degrees(graph: Graph, relation: str, kind: int) -> dict[str, float]:
     """Of the nodes of a type, by one relation: mean, largest, the part of all edges that the first per cent has."""
     assert graph.edge_types is not None
-    begin, end = graph.type_offsets[kind : kind + 2]
-    first, last = int(graph.indptr[begin]), int(graph.indptr[end])
-    ends = torch.zeros(last - first + 1, dtype=torch.int64, device=graph.device)
-    torch.cumsum(graph.edge_types[first:last] == RELATIONS.index(relation), 0, out=ends[1:])
-    found = ends[graph.indptr[begin : end + 1] - first].diff().sort(descending=True).values
+    first, last = graph.type_offsets[kind : kind + 2]
+    counts = []
+    for begin in range(first, last, 1 << 21):
+        starts = graph.indptr[begin : min(last, begin + (1 << 21)) + 1]
+        types = graph.edge_types[int(starts[0]) : int(starts[-1])]
+        ends = torch.cumsum(torch.cat([types.new_zeros(1, dtype=torch.bool), types == RELATIONS.index(relation)]), 0)
+        counts.append(ends[starts - starts[0]].diff().int())
+    found = torch.cat(counts).sort(descending=True).values
     total, top = int(found.sum()), int(found[: max(1, len(found) // 100)].sum())
     return {
         "mean": round(total / len(found), 2),
