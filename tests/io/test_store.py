@@ -122,6 +122,17 @@ def test_features_are_kept_as_asked(dtype: str, error: float | None, tmp_path: P
     assert np.isfinite(model.embed(back)).all()
 
 
+def test_a_transpose_at_hand_stays_and_must_fit() -> None:
+    graph = make_full_graph(seed=6)
+    known = replace(graph, outgoing=graph.transpose)
+    assert known.with_features(None).transpose is known.outgoing
+    assert known.to("cpu").transpose is known.outgoing
+    moved = known.to("meta").transpose
+    assert [part.device.type for part in moved] == ["meta"] * 3
+    with pytest.raises(ValueError, match="outgoing"):
+        replace(make_full_graph(seed=6, num_nodes=31), outgoing=graph.transpose)
+
+
 def test_a_store_is_a_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = make_full_graph(seed=3)
     write_store(graph, tmp_path / "store")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from graphstrap.edge_table import Cleaning
 from graphstrap.errors import InputError
 from graphstrap.io._building import StoreBuilder, build_store
-from graphstrap.io._database import connect
+from graphstrap.io._database import connect, one_line_errors
 from graphstrap.io._write_edges import Report, write_transpose
 from graphstrap.io._write_features import FeatureJob, derive_blocks, write_block
 from graphstrap.io._write_nodes import NodePart
@@ -91,7 +91,8 @@ def make_store(
     """What all layouts share: `read` writes the in-edges and what nodes have; the rest follows from that."""
     with build_store(to, overwrite=job.overwrite) as builder:
         path = str(builder.scratch / "tables.duckdb")
-        with connect(path, memory_bytes=job.duckdb_bytes, threads=job.threads) as connection:
+        limits = {"memory_bytes": job.duckdb_bytes, "threads": job.threads}
+        with connect(path, **limits) as connection, one_line_errors(to, action="prepare"):
             parts = read(builder, connection, job)
         nodes = parts.nodes
         max_edges = job.free_bytes // 4 // 96
