@@ -14,7 +14,7 @@ LEVELS = [
     {"errors", "keep"},
     {"sparse", "edge_table"},
     {"graph"},
-    {"view"},
+    {"view", "many_graphs"},
     {"ops"},
     {"encoders", "views", "io", "features", "own_features", "environment", "recipe"},
     {"callgraph", "defaults"},

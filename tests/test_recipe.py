@@ -53,7 +53,7 @@ def test_all_eleven_datasets_of_the_paper_have_one() -> None:
         ("[train]\nsteps = true", "train.steps takes a whole number"),
         ("[train]\nsteps = 0", "train.steps must be at least 1"),
         ("[train]\nlearning_rate = nan", "between 0.0 and 10.0"),
-        ("[encoder]\nnorm = 'group'", "one of batch, layer, none"),
+        ("[encoder]\nnorm = 'group'", "one of batch, layer, graph, none"),
         ("[encoder]\nhidden_sizes = 256", "takes a list"),
         ("[views]\nedge_drop_probs = [0.1]", "takes 2 values, got 1"),
         ("[views]\nedge_drop_probs = [0.1, 1.5]", "between 0.0 and 1.0"),

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from graphstrap.graph import Graph
+from graphstrap.many_graphs import GraphBatches
 from graphstrap.methods import Method
 from graphstrap.recipe import Recipe
 from graphstrap.train.precision import computing_in, resolve_precision
@@ -42,6 +43,7 @@ class EagerStep:
     def __init__(self, method: Method, graph: Graph, *, recipe: Recipe, seed: int) -> None:
         self.method, self.graph, self.recipe, self.seed = method, graph, recipe, seed
         self.module = cast(nn.Module, method)
+        self.batches = GraphBatches(graph, num_drawn=recipe.train.graphs_per_step, seed=seed)
         self.specs = view_specs(recipe, graph)
         self.optimizer = make_optimizer(self.module, recipe)
         self.precision = resolve_precision(recipe.train.precision, graph.device)
@@ -54,7 +56,7 @@ class EagerStep:
         rate = self.rate(step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        return self.run(draw_seeds(len(self.specs), seed=self.seed, step=step), step)
+        return self.run(self.batches(step), draw_seeds(len(self.specs), seed=self.seed, step=step), step)
 
     def rate(self, step: int) -> float:
         """The learning rate of a step."""
@@ -67,12 +69,12 @@ class EagerStep:
             schedule=train.schedule,
         )
 
-    def run(self, seeds: Any, step: int | Tensor) -> Result:
-        """The step itself, for views of these seeds."""
+    def run(self, batch: Graph, seeds: Any, step: int | Tensor) -> Result:
+        """The step itself, for views of this batch with these seeds."""
         self.module.train()
         views = [View(spec, seeds[index]) for index, spec in enumerate(self.specs)]
         with computing_in(self.precision, self.graph.device):
-            loss, stats = self.method.loss(self.graph, views)
+            loss, stats = self.method.loss(batch, views)
             self.optimizer.zero_grad(set_to_none=True)
             torch.autograd.backward(loss)
         self.optimizer.step()
@@ -148,7 +150,7 @@ class _Capture:
             lanes[0].wait_stream(main)
             with torch.cuda.stream(lanes[0]):
                 for _ in range(_WARMUP_STEPS):
-                    one.run(self._seeds[k], self._step)
+                    one.run(one.graph, self._seeds[k], self._step)
             main.wait_stream(lanes[0])
             one.restore(before)
         self._graph = torch.cuda.CUDAGraph()
@@ -161,7 +163,7 @@ class _Capture:
     def _record(self, k: int, lane: torch.cuda.Stream, main: torch.cuda.Stream) -> Result:
         lane.wait_stream(main)
         with torch.cuda.stream(lane):
-            return self.steps[k].run(self._seeds[k], self._step)
+            return self.steps[k].run(self.steps[k].graph, self._seeds[k], self._step)
 
     def _fill(self, step: int) -> None:
         """Write what a step needs into the tensors that the capture reads."""
@@ -202,12 +204,17 @@ def _lane(index: int) -> torch.cuda.Stream:
 
 
 def make_step(method: Method, graph: Graph, *, recipe: Recipe, seed: int) -> EagerStep:
-    """A captured step on CUDA, an eager one elsewhere or where GRAPHSTRAP_CAPTURE=0 asks for it."""
+    """A captured step on CUDA, an eager one elsewhere, where GRAPHSTRAP_CAPTURE=0 asks for it, or where every step
+    draws graphs of other sizes."""
+    eager = EagerStep(method, graph, recipe=recipe, seed=seed)
     if graph.device.type != "cuda":
-        return EagerStep(method, graph, recipe=recipe, seed=seed)
+        return eager
     if os.environ.get("GRAPHSTRAP_CAPTURE") == "0":
         logger.warning("steps are not captured as a CUDA graph: GRAPHSTRAP_CAPTURE=0")
-        return EagerStep(method, graph, recipe=recipe, seed=seed)
+        return eager
+    if eager.batches.vary:
+        logger.warning("steps are not captured as a CUDA graph: train.graphs_per_step draws other graphs every time")
+        return eager
     return CapturedStep(method, graph, recipe=recipe, seed=seed)
 
 
