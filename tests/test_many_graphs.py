@@ -171,14 +171,9 @@ def test_other_seeds_draw_otherwise() -> None:
     assert first != second
 
 
-def test_batches_are_kept_and_are_the_graph_itself_where_all_are_drawn() -> None:
+def test_batches_drawn_before_are_kept() -> None:
     joined = join_graphs(make_parts())
-    for num_drawn in (0, 4):
-        batches = GraphBatches(joined, num_drawn=num_drawn, seed=0)
-        assert not batches.vary
-        assert batches(1) is joined
     batches = GraphBatches(joined, num_drawn=1, seed=0)
-    assert batches.vary
     assert len({id(batches(step)) for step in range(1, 100)}) == 4
     with pytest.raises(InputError, match="between 1 and the 4 graphs, got 5"):
         GraphBatches(joined, num_drawn=5, seed=0)
@@ -239,6 +234,16 @@ def test_a_run_over_drawn_graphs_resumes_bit_for_bit(tmp_path: Path, monkeypatch
             gs.BGRL(settings=SETTINGS, device="cpu").fit(graph, run=tmp_path / "run")
     resumed = gs.BGRL.resume(tmp_path / "run", graph)
     np.testing.assert_array_equal(resumed.embed(graph), whole)
+
+
+def test_all_graphs_at_once_are_the_graph_itself() -> None:
+    graph = make_split_graph()
+    settings = {**SETTINGS, "data.training_graphs": "all"}
+    first, second = (
+        gs.BGRL(settings={**settings, "train.graphs_per_step": number}, device="cpu").fit(graph).embed(graph)
+        for number in (0, graph.num_graphs)
+    )
+    np.testing.assert_array_equal(first, second)
 
 
 def test_walks_know_nodes_by_number_and_refuse_drawn_graphs() -> None:

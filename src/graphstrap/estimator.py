@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from graphstrap.defaults import choose_recipe
@@ -208,13 +209,15 @@ def train_estimators(
 
 def _evaluation(model: Model, graph: Graph, prepared: Graph) -> Evaluate | None:
     """How a model is evaluated while it trains; None where there is nothing to evaluate with."""
-    if graph.labels is None or graph.labels.dim() != 1:
+    if graph.labels is None or (graph.labels.dim() == 2 and graph.splits is None):
         return None
+    protocol = "paper" if graph.labels.dim() == 1 else "adamw"
 
     def evaluate_now(method: Method) -> dict[str, float]:
         with _finished(model, prepared):
             h = embed(model, graph, device=prepared.device)
-        return {"accuracy": evaluate(h, graph, protocol="paper", num_runs=1).mean}
+        outcome = evaluate(torch.from_numpy(h).to(prepared.device), graph, protocol=protocol, num_runs=1)
+        return {outcome.metric.replace("-", "_"): outcome.mean}
 
     return evaluate_now
 

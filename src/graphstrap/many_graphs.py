@@ -117,26 +117,17 @@ def draw_graphs(num_graphs: int, num_drawn: int, *, seed: int, step: int) -> lis
 
 
 class GraphBatches:
-    """The batch of every step: `num_drawn` whole graphs, or the graph itself where that is 0 or all of them.
+    """The batch of every step: `num_drawn` whole graphs.
 
     Batches drawn before are kept, up to 64 of them: what backends work out for a graph is then there already.
     """
 
     def __init__(self, graph: Graph, *, num_drawn: int, seed: int) -> None:
-        self.graph, self.seed = graph, seed
-        self.num_drawn = 0 if num_drawn == graph.num_graphs else num_drawn
+        self.graph, self.num_drawn, self.seed = graph, num_drawn, seed
         self._kept: dict[tuple[int, ...], Graph] = {}
-        if self.num_drawn:
-            draw_graphs(graph.num_graphs, self.num_drawn, seed=seed, step=1)  # an impossible number is refused now
-
-    @property
-    def vary(self) -> bool:
-        """Whether steps see different batches."""
-        return self.num_drawn > 0
+        draw_graphs(graph.num_graphs, num_drawn, seed=seed, step=1)  # an impossible number is refused now
 
     def __call__(self, step: int) -> Graph:
-        if not self.vary:
-            return self.graph
         chosen = tuple(draw_graphs(self.graph.num_graphs, self.num_drawn, seed=self.seed, step=step))
         batch = self._kept.pop(chosen, None) or take_graphs(self.graph, chosen)
         self._kept[chosen] = batch  # the newest stands last
