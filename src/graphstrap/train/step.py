@@ -218,8 +218,8 @@ def _lane(index: int) -> torch.cuda.Stream:
 
 
 def make_step(method: Method, graph: Graph, *, recipe: Recipe, seed: int) -> EagerStep:
-    """A captured step on CUDA, an eager one elsewhere or where GRAPHSTRAP_CAPTURE=0 asks for it. Steps that draw some of
-    many graphs differ in shape, and a CUDA graph cannot: they are eager."""
+    """A captured step on CUDA, an eager one elsewhere or where GRAPHSTRAP_CAPTURE=0 asks for it. Steps that draw some
+    of many graphs differ in shape, and a CUDA graph cannot: they are eager."""
     if recipe.train.graphs_per_step not in (0, graph.num_graphs):
         if graph.device.type == "cuda":
             logger.warning("steps are not captured as a CUDA graph: train.graphs_per_step draws other graphs each time")
