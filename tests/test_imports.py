@@ -17,7 +17,7 @@ LEVELS = [
     {"view", "many_graphs"},
     {"ops"},
     {"encoders", "views", "io", "features", "own_features", "environment", "recipe"},
-    {"callgraph", "defaults"},
+    {"callgraph", "defaults", "generate"},
     {"datasets"},
     {"source", "run", "methods"},
     {"model"},
