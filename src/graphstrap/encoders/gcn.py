@@ -130,7 +130,8 @@ def shuffled_rows(graph: Graph, view: View, block: int) -> Tensor:
 
 
 class _Finish(nn.Module):
-    """Bias, normalisation and PReLU with one shared slope. Batch norm removes any bias, so it gets none."""
+    """Bias, normalisation and PReLU with one shared slope. Batch norm removes any bias, so it gets none. The norm over
+    each graph needs to know the graph, the others do not."""
 
     def __init__(self, size: int, norm: str, batch_norm_decay: float) -> None:
         super().__init__()
@@ -145,11 +146,12 @@ class _Finish(nn.Module):
         self.is_per_graph = norm == "graph"
         self.slope = nn.Parameter(torch.tensor([0.25]))
 
-    def forward(self, h: Tensor, graph: Graph) -> Tensor:
+    def forward(self, h: Tensor, graph: Graph | None = None) -> Tensor:
         if isinstance(self.norm, nn.BatchNorm1d):
             return batch_norm_prelu(h, self.norm, self.slope)
         assert self.bias is not None
         if isinstance(self.norm, nn.LayerNorm) and self.is_per_graph:
+            assert graph is not None
             return graph_norm_prelu(h, graph, self.norm, self.slope, shift=self.bias)
         if isinstance(self.norm, nn.LayerNorm):
             return layer_norm_prelu(h, self.norm, self.slope, shift=self.bias)
