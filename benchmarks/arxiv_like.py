@@ -4,9 +4,9 @@
     python benchmarks/arxiv_like.py --device cpu --nodes 4000 --steps 20     # a small check
 
 The graph is generated (`graphstrap/generate.py`), the recipe is `ogbn-arxiv`, the protocols are `adamw`, as in the
-paper, and `adamw-reference`, both also on validation nodes. GRACE with all negatives is refused with what it would need. Every run
-is written to results/arxiv_like.json as soon as it is known. Memory is the peak of PyTorch's allocator on CUDA while
-training, the graph included; on a CPU it is not measured.
+paper, and `adamw-reference`, both also on validation nodes. GRACE with all negatives is refused with what it would
+need. Every run is written to results/arxiv_like.json as soon as it is known. Memory is the peak of PyTorch's allocator
+on CUDA while training, the graph included; on a CPU it is not measured.
 """
 
 from __future__ import annotations

@@ -252,7 +252,18 @@ def test_walks_know_nodes_by_number_and_refuse_drawn_graphs() -> None:
 
 
 @pytest.mark.gpu
-def test_drawn_graphs_train_on_cuda_and_repeat() -> None:
+@pytest.mark.parametrize("graphs_per_step", [0, 2])
+def test_training_on_cuda_repeats_captured_or_drawn(graphs_per_step: int) -> None:
     graph = make_split_graph()
-    first, second = (gs.BGRL(settings=SETTINGS, device="cuda").fit(graph).embed(graph) for _ in range(2))
+    settings = {**SETTINGS, "train.graphs_per_step": graphs_per_step}
+    first, second = (gs.BGRL(settings=settings, device="cuda").fit(graph).embed(graph) for _ in range(2))
     np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.gpu
+def test_the_norm_over_graphs_on_cuda_is_that_of_the_cpu() -> None:
+    joined = join_graphs(make_parts())
+    encoder = make_encoder("graph")
+    expected = encoder(joined, VIEW)
+    on_cuda = encoder.cuda()(joined.to("cuda"), VIEW)
+    torch.testing.assert_close(on_cuda.cpu(), expected, rtol=1e-3, atol=1e-4)
