@@ -116,18 +116,18 @@ def evaluate_many(
     if len(seeds) != len(embeddings):
         raise InputError(f"seeds must hold one number for each of the {len(embeddings)} embeddings, got {len(seeds)}")
     check_solver(solver)
-    if graph.labels is None:
-        raise InputError(f"graph {graph.name!r} has no labels: there is nothing to evaluate against")
-    several = graph.labels.dim() == 2 and protocol in FOR_SEVERAL_LABELS
-    labels = graph.labels.cpu().numpy() if several else label_numbers(graph.labels)
     tasks = [
-        _task(h, labels, graph, num_runs=num_runs, seed=seed, solver=solver)
+        _task(h, graph, num_runs=num_runs, seed=seed, solver=solver, several_labels=protocol in FOR_SEVERAL_LABELS)
         for h, seed in zip(embeddings, seeds, strict=True)
     ]
     return PROTOCOLS[protocol](tasks) if tasks else []
 
 
-def _task(h: Embeddings, labels: np.ndarray[Any, Any], graph: Graph, *, num_runs: int, seed: int, solver: str) -> _Task:
+def _task(h: Embeddings, graph: Graph, *, num_runs: int, seed: int, solver: str, several_labels: bool = False) -> _Task:
+    if graph.labels is None:
+        raise InputError(f"graph {graph.name!r} has no labels: there is nothing to evaluate against")
+    several = several_labels and graph.labels.dim() == 2
+    labels = graph.labels.cpu().numpy() if several else label_numbers(graph.labels)
     rows = Rows.of(h)
     if rows.num_rows != len(labels):
         raise InputError(f"h has {rows.num_rows} rows, graph {graph.name!r} has {len(labels)} nodes: one row per node")
