@@ -17,6 +17,7 @@ NAME_FIELDS = (
     "edge_column_names",
     "node_types",
     "type_offsets",
+    "graph_offsets",
     "name",
 )
 

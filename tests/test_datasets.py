@@ -73,7 +73,13 @@ def test_describe_lists_everything(folders: Path) -> None:
     assert infos["damaged"].nodes is None
     assert "Python 3." in infos["stdlib"].origin
     assert (infos["digits"].nodes, infos["digits"].features, infos["digits"].classes) == (1797, 64, 10)
-    assert [name for name, info in infos.items() if info.on_disk] == ["stdlib", "digits", "damaged", "mine"]
+    assert [name for name, info in infos.items() if info.on_disk] == [
+        "stdlib",
+        "digits",
+        "arxiv-like",
+        "damaged",
+        "mine",
+    ]
 
 
 def test_no_data_folder_is_no_error(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,7 +107,7 @@ def test_wikics_and_ppi_are_downloaded_in_their_own_format(online: Path, monkeyp
         path.unlink()
     assert_same_data(load("wikics"), wikics)
     assert_same_data(load("ppi"), ppi)
-    assert {info.name for info in describe() if info.on_disk} == {"stdlib", "digits", "wikics", "ppi"}
+    assert {info.name for info in describe() if info.on_disk} == {"stdlib", "digits", "arxiv-like", "wikics", "ppi"}
 
 
 def test_ogbn_arxiv_comes_through_the_ogb_package(online: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ LEVELS = [
     {"sparse", "edge_table", "quantised"},
     {"csr"},
     {"graph"},
-    {"view"},
+    {"view", "many_graphs"},
     {"ops"},
     {"encoders", "views", "io", "features", "own_features", "environment", "recipe"},
     {"callgraph", "defaults", "generate"},

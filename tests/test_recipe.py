@@ -28,9 +28,28 @@ def test_shipped_recipes_are_the_papers(name: str) -> None:
     assert (recipe.encoder.hidden_sizes, recipe.encoder.embedding_size) == (hidden, embedding)
     assert recipe.method.predictor_hidden_size == predictor
     assert (recipe.train.steps, recipe.train.warmup_steps, recipe.train.weight_decay) == (10_000, 1_000, 1e-5)
-    assert recipe.encoder.norm == ("layer" if name in ("ogbn-arxiv", "ppi") else "batch")
+    assert recipe.encoder.norm == {"ogbn-arxiv": "layer", "ppi": "graph"}.get(name, "batch")
     assert recipe.encoder.weight_standardization == (name == "ogbn-arxiv")
     assert recipe.encoder.batch_norm_decay == 0.99
+
+
+@pytest.mark.parametrize(
+    ("name", "encoder", "steps", "graphs_per_step"),
+    [
+        ("ppi", "mean-pooling", 10_000, 0),
+        ("ppi-grace", "mean-pooling", 10_000, 0),
+        ("ppi-gat", "gat", 20_000, 1),
+        ("ppi-gat-grace", "gat", 20_000, 1),
+    ],
+)
+def test_ppi_is_trained_as_in_the_paper(name: str, encoder: str, steps: int, graphs_per_step: int) -> None:
+    recipe = load_recipe(name)
+    assert recipe.encoder.name == encoder
+    assert (recipe.train.steps, recipe.train.warmup_steps) == (steps, steps // 10)
+    assert recipe.train.graphs_per_step == graphs_per_step
+    assert recipe.data.training_graphs == "train-val"
+    assert recipe.views == load_recipe("ppi").views
+    assert recipe.method.name == ("grace" if name.endswith("grace") else "bgrl")
 
 
 @pytest.mark.parametrize("name", shipped_recipes())
@@ -53,7 +72,7 @@ def test_all_eleven_datasets_of_the_paper_have_one() -> None:
         ("[train]\nsteps = true", "train.steps takes a whole number"),
         ("[train]\nsteps = 0", "train.steps must be at least 1"),
         ("[train]\nlearning_rate = nan", "between 0.0 and 10.0"),
-        ("[encoder]\nnorm = 'group'", "one of batch, layer, none"),
+        ("[encoder]\nnorm = 'group'", "one of batch, layer, graph, none"),
         ("[encoder]\nhidden_sizes = 256", "takes a list"),
         ("[views]\nedge_drop_probs = [0.1]", "takes 2 values, got 1"),
         ("[views]\nedge_drop_probs = [0.1, 1.5]", "between 0.0 and 1.0"),

@@ -24,6 +24,7 @@ from graphstrap.evaluate import Evaluation, evaluate
 from graphstrap.graph import Graph, Splits
 from graphstrap.io.export import write_embeddings
 from graphstrap.io.tables import TableOptions, read_tables
+from graphstrap.many_graphs import join_graphs, take_graphs
 from graphstrap.recipe import Recipe, load_recipe
 from graphstrap.seeds import fit_seeds
 from graphstrap.view import View, ViewSpec
@@ -42,8 +43,10 @@ __all__ = [
     "evaluate",
     "fit_seeds",
     "generate",
+    "join_graphs",
     "load",
     "load_recipe",
     "read_tables",
+    "take_graphs",
     "write_embeddings",
 ]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from graphstrap.defaults import choose_recipe
@@ -17,6 +18,7 @@ from graphstrap.encoders import recalibrate_batch_norm
 from graphstrap.errors import InputError
 from graphstrap.evaluate import evaluate, fit_probe
 from graphstrap.graph import Graph
+from graphstrap.many_graphs import training_part
 from graphstrap.methods import Method
 from graphstrap.model import Model
 from graphstrap.ops import resolve_device
@@ -88,7 +90,7 @@ class BGRL:
 
     def build(self, graph: Graph, *, start_from: BGRL | None = None) -> Contents | None:
         """Make an untrained `model_`; where it starts from another's weights, return those."""
-        self.model_ = Model.build(graph, self.resolve(graph), seed=self.seed)
+        self.model_ = build_model(graph, self.resolve(graph), seed=self.seed)
         if start_from is None:
             return None
         self.model_ = self.model_.started_from(start_from._fitted())
@@ -126,7 +128,7 @@ class BGRL:
         if run.info.get("warm_start"):
             estimator.model_ = Model.load(run.folder, file_name=START_FILE)
         else:
-            estimator.model_ = Model.build(graph, run.recipe, seed=estimator.seed)
+            estimator.model_ = build_model(graph, run.recipe, seed=estimator.seed)
         return estimator
 
     def embed(self, graph: Graph) -> np.ndarray[Any, Any]:
@@ -188,7 +190,7 @@ def train_estimators(
 ) -> None:
     """Train estimators of one recipe side by side; `prepared` is the graph as their common transform gives it."""
     device = resolve_device(estimators[0].device)
-    on_device = prepared.to(device)
+    on_device = training_part(prepared, estimators[0].model_.recipe.data.training_graphs).to(device)
     trainees = []
     for estimator, run in zip(estimators, runs, strict=True):
         model = estimator.model_
@@ -206,13 +208,15 @@ def train_estimators(
 
 def _evaluation(model: Model, graph: Graph, prepared: Graph) -> Evaluate | None:
     """How a model is evaluated while it trains; None where there is nothing to evaluate with."""
-    if graph.labels is None or graph.labels.dim() != 1:
+    if graph.labels is None or (graph.labels.dim() == 2 and graph.splits is None):
         return None
+    protocol = "paper" if graph.labels.dim() == 1 else "adamw"
 
     def evaluate_now(method: Method) -> dict[str, float]:
         with _finished(model, prepared):
             h = embed(model, graph, device=prepared.device)
-        return {"accuracy": evaluate(h, graph, protocol="paper", num_runs=1).mean}
+        outcome = evaluate(torch.from_numpy(h).to(prepared.device), graph, protocol=protocol, num_runs=1)
+        return {outcome.metric.replace("-", "_"): outcome.mean}
 
     return evaluate_now
 
@@ -235,16 +239,21 @@ def _finished(model: Model, prepared: Graph) -> Iterator[None]:
 
 def random_init(graph: Graph, recipe: Recipe, *, seed: int, device: str = "auto") -> np.ndarray[Any, Any]:
     """Embeddings of an encoder that was never trained: the baseline that says what training adds."""
-    model = Model.build(graph, recipe, seed=seed)
-    _finish(model, model.transform(graph))
+    model = build_model(graph, recipe, seed=seed)
+    _finish(model, model.transform(training_part(graph, recipe.data.training_graphs)))
     return embed(model, graph, device=resolve_device(device))
+
+
+def build_model(graph: Graph, recipe: Recipe, *, seed: int) -> Model:
+    """An untrained model for the graphs that it is to be trained on."""
+    return Model.build(training_part(graph, recipe.data.training_graphs), recipe, seed=seed)
 
 
 def resolve_recipe(recipe: str | Recipe, graph: Graph, settings: Mapping[str, Any]) -> tuple[Recipe, list[str]]:
     """The recipe to run and, where it was made from the graph, what was chosen and why."""
     reasons: list[str] = []
     if recipe == "default":
-        recipe, reasons = choose_recipe(graph)
+        recipe, reasons = choose_recipe(training_part(graph, settings.get("data.training_graphs", "all")))
     elif isinstance(recipe, str):
         recipe = load_recipe(recipe)
     return recipe.with_settings(settings), reasons

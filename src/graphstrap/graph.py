@@ -2,7 +2,9 @@
 
 Edges are held as CSR by destination: the sources of the edges into node i are `indices[indptr[i]:indptr[i + 1]]`,
 sorted. The position of an edge in `indices` is its id. Nodes of one type are contiguous: type t holds the nodes from
-`type_offsets[t]` up to `type_offsets[t + 1]`, and has a feature block of its own width, or none.
+`type_offsets[t]` up to `type_offsets[t + 1]`, and has a feature block of its own width, or none. Several graphs of one
+node type are one, block by block: graph g holds the nodes from `graph_offsets[g]` up to `graph_offsets[g + 1]`, and no
+edge joins two of them (see `many_graphs.py`).
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -56,6 +59,7 @@ class Graph:
         features: one block per node type, dense (N_t, F_t), sparse, quantised, or None. Dense is float32; a store may
             hold float16 or bfloat16, which becomes float32 on its way to an encoder.
         type_offsets: (T + 1,) first node of each type, then N.
+        graph_offsets: (G + 1,) first node of each graph, then N; one graph unless given.
         labels: (N,) int64 with -1 for "none", or (N, C) uint8 for several labels a node.
         splits: published splits.
         edge_types, edge_weights, edge_times, edge_columns: aligned with `indices`.
@@ -70,6 +74,7 @@ class Graph:
     features: tuple[Block | None, ...] = (None,)
     type_offsets: tuple[int, ...] = ()
     node_types: tuple[str, ...] = ("node",)
+    graph_offsets: tuple[int, ...] = ()
     labels: Tensor | None = None
     class_names: tuple[str, ...] | None = None
     splits: Splits | None = None
@@ -92,6 +97,8 @@ class Graph:
     def __post_init__(self) -> None:
         if not self.type_offsets:
             object.__setattr__(self, "type_offsets", (0, self.num_nodes))
+        if not self.graph_offsets:
+            object.__setattr__(self, "graph_offsets", (0, self.num_nodes))
         _check(self)
 
     # ---- sizes -------------------------------------------------------------------------------------------------------
@@ -103,6 +110,10 @@ class Graph:
     @property
     def num_edges(self) -> int:
         return int(self.indices.shape[0])
+
+    @property
+    def num_graphs(self) -> int:
+        return len(self.graph_offsets) - 1
 
     @property
     def num_features(self) -> tuple[int, ...]:
@@ -147,6 +158,16 @@ class Graph:
     def targets(self) -> Tensor:
         """(E,) destination of each edge."""
         return torch.repeat_interleave(torch.arange(self.num_nodes, device=self.device), self.in_degrees)
+
+    @cached_property
+    def graph_starts(self) -> Tensor:
+        """(G + 1,) `graph_offsets`, where the graph is."""
+        return torch.tensor(self.graph_offsets, device=self.device)
+
+    @cached_property
+    def graph_ids(self) -> Tensor:
+        """(N,) the graph that each node belongs to."""
+        return torch.repeat_interleave(torch.arange(self.num_graphs, device=self.device), self.graph_starts.diff())
 
     @cached_property
     def transpose(self) -> Transpose:
@@ -255,6 +276,8 @@ class Graph:
     def fingerprint(self) -> str:
         """A hash of all that training sees: the same graph has the same fingerprint on every machine."""
         digest = hashlib.blake2b(repr(self.type_offsets).encode(), digest_size=16)
+        if self.num_graphs > 1:
+            digest.update(repr(self.graph_offsets).encode())
         digest.update("\n".join(map(str, self.external_ids.tolist())).encode())
         weights = [] if self.edge_weights is None else [self.edge_weights]
         for tensor in (self.indptr.long(), self.indices.long(), *weights, *_feature_tensors(self.features)):
@@ -263,8 +286,9 @@ class Graph:
         return digest.hexdigest()
 
     def __repr__(self) -> str:
+        several = f"{self.num_graphs} graphs, " if self.num_graphs > 1 else ""
         return (
-            f"Graph({self.name!r}: {self.num_nodes:,} nodes, {self.num_edges:,} directed edges, "
+            f"Graph({self.name!r}: {several}{self.num_nodes:,} nodes, {self.num_edges:,} directed edges, "
             f"features {list(self.num_features)}, {self.num_classes} classes)"
         )
 
@@ -283,6 +307,11 @@ def _check(graph: Graph) -> None:
     num_nodes, num_edges = graph.num_nodes, graph.num_edges
     if graph.type_offsets[0] != 0 or graph.type_offsets[-1] != num_nodes:
         raise ValueError(f"type_offsets must run from 0 to {num_nodes}, got {graph.type_offsets}")
+    starts = graph.graph_offsets
+    if starts[0] != 0 or starts[-1] != num_nodes or any(a > b for a, b in pairwise(starts)):
+        raise ValueError(f"graph_offsets must rise from 0 to {num_nodes}, got {starts}")
+    if graph.num_graphs > 1 and len(graph.node_types) > 1:
+        raise ValueError(f"several graphs in one must be of one node type, got {len(graph.node_types)}")
     if len(graph.features) != len(graph.type_offsets) - 1 or len(graph.node_types) != len(graph.features):
         raise ValueError(f"{len(graph.type_offsets) - 1} node types need as many feature blocks and names")
     for t, block in enumerate(graph.features):

@@ -29,10 +29,12 @@ def _setting(default: Any, **rules: Any) -> Any:
 @dataclass(frozen=True)
 class DataRecipe:
     """How features are prepared. `row`: rows sum to 1; `column`: zero mean, unit variance; `structural_size`: for
-    graphs without."""
+    graphs without. `training_graphs`: of a dataset of several graphs, all of them or those of some parts of its split;
+    the others are only embedded."""
 
     feature_scaling: str = _setting("row", choices=("row", "column", "none"))
     structural_size: int = _setting(128, low=1, high=4096)
+    training_graphs: str = _setting("all", choices=("all", "train", "train-val"))
 
 
 @dataclass(frozen=True)
@@ -64,15 +66,16 @@ class EncoderRecipe:
     """`batch_norm_decay` is the paper's (0.99 keeps 99 % of the old statistics); 0.01 is how the authors' code reads
     it.
 
+    `norm`: over the nodes of a batch, over a node's columns, or over all nodes and columns of each graph.
     `own_features`: how many columns of the node's own features, compressed, are appended to the embedding; 0 for none.
     `batch_norm_statistics`: "running" averages of training views, or "recalibrated" on the clean graph before freezing.
     """
 
-    name: str = _setting("gcn", choices=("gcn", "mlp"))
+    name: str = _setting("gcn", choices=("gcn", "mlp", "mean-pooling", "gat"))
     hidden_sizes: tuple[int, ...] = _setting((256,), low=1, high=65536)
     embedding_size: int = _setting(128, low=1, high=65536)
     own_features: int = _setting(0, low=0, high=4096)
-    norm: str = _setting("batch", choices=("batch", "layer", "none"))
+    norm: str = _setting("batch", choices=("batch", "layer", "graph", "none"))
     weight_standardization: bool = _setting(False)
     batch_norm_decay: float = _setting(0.99, low=0.0, high=1.0)
     batch_norm_statistics: str = _setting("running", choices=("running", "recalibrated"))
@@ -106,9 +109,11 @@ class MethodRecipe:
 class TrainRecipe:
     """Steps and rates. `schedule` is what the rate does after the warm-up; `evaluate_every` 0 means never;
     `checkpoint_seconds` is the most that a power cut can cost; `precision` is what products are computed in (see
-    `train/precision.py`)."""
+    `train/precision.py`); `graphs_per_step` is how many whole graphs a step sees, where there are several; 0 means
+    all."""
 
     steps: int = _setting(10_000, low=1)
+    graphs_per_step: int = _setting(0, low=0)
     warmup_steps: int = _setting(1_000, low=0)
     learning_rate: float = _setting(5e-4, low=0.0, high=10.0)
     schedule: str = _setting("cosine", choices=("cosine", "constant"))
@@ -133,6 +138,8 @@ class Recipe:
             raise InputError(
                 f"train.warmup_steps ({self.train.warmup_steps}) must not exceed train.steps ({self.train.steps})"
             )
+        if self.train.graphs_per_step and self.method.name in ("deepwalk", "node2vec"):
+            raise InputError(f"{self.method.name} knows nodes by number, so it sees all graphs: use graphs_per_step=0")
 
     def with_settings(self, settings: Mapping[str, Any]) -> Recipe:
         """A copy with dotted keys replaced, such as {"train.steps": 2000}. Fewer steps shorten the warm-up in

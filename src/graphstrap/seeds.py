@@ -82,8 +82,9 @@ def over_seeds(evaluations: Sequence[Evaluation]) -> Evaluation:
         return evaluations[0]
     runs = tuple(run for one in evaluations for run in one.runs)
     detail = f"{evaluations[0].detail}, {len(evaluations)} seeds"
+    on_val = tuple(run for one in evaluations for run in one.val_runs)
     mean, std = float(np.mean(runs)), float(np.std(runs))
-    return replace(evaluations[0], mean=mean, std=std, runs=runs, detail=detail)
+    return replace(evaluations[0], mean=mean, std=std, runs=runs, detail=detail, val_runs=on_val)
 
 
 def seed_folders(folder: Path) -> list[Path]:

@@ -136,5 +136,5 @@ def test_glorot_bound_and_standardized_columns() -> None:
 
 
 def test_wrong_norm_is_named() -> None:
-    with pytest.raises(ValueError, match="batch, layer or none"):
+    with pytest.raises(ValueError, match="batch, layer, graph or none"):
         GCN((3,), (4,), norm="group")

@@ -209,7 +209,7 @@ def test_outcome_names_its_protocol_and_becomes_a_dictionary() -> None:
         (np.arange(50) % 2, np.full((50, 3), np.inf), {}, "NaN or infinite"),
         (np.zeros(50, dtype=np.int64), np.ones((50, 3)), {}, "1 classes"),
         (np.full(50, -1), np.ones((50, 3)), {}, "0 classes"),
-        (np.ones((50, 4), dtype=np.uint8), np.ones((50, 3)), {}, "protocol of its own"),
+        (np.ones((50, 4), dtype=np.uint8), np.ones((50, 3)), {}, "protocol 'adamw'"),
         (np.append([0, 1], [-1] * 48), np.ones((50, 3)), {}, "at least 10 labelled nodes"),
         (np.arange(50) % 2, np.ones((50, 3)), {"protocol": "public"}, "published splits"),
         (np.arange(50) % 2, np.ones((50, 3)), {"protocol": "best"}, "one of paper, reference"),
@@ -225,7 +225,7 @@ def test_bad_input_is_refused_in_a_sentence(labels: Array, h: Array, rest: dict[
 def test_graph_without_labels_is_refused() -> None:
     with pytest.raises(InputError, match="no labels"):
         evaluate(np.ones((2, 3)), Graph.from_edges([0], [1]))
-    assert list(PROTOCOLS) == ["paper", "reference", "public", "knn", "clustering"]
+    assert list(PROTOCOLS) == ["paper", "reference", "public", "adamw", "adamw-reference", "auc", "knn", "clustering"]
 
 
 @pytest.mark.realdata

@@ -12,6 +12,7 @@ import torch
 from graphstrap.errors import InputError
 from graphstrap.io.ppi import read_ppi
 from raw_files import write_ppi
+from same_graph import assert_same_graph
 
 
 def test_all_graphs_become_one_block_by_block(tmp_path: Path) -> None:
@@ -22,6 +23,7 @@ def test_all_graphs_become_one_block_by_block(tmp_path: Path) -> None:
         *("train-1/0", "train-1/1", "train-2/0", "train-2/1"),
         *("valid-3/0", "valid-3/1", "test-4/0"),
     ]
+    assert graph.graph_offsets == (0, 2, 4, 6, 7)
     assert graph.labels is not None
     assert (graph.labels.dtype, tuple(graph.labels.shape), graph.num_classes) == (torch.uint8, (7, 5), 5)
     assert isinstance(graph.x, torch.Tensor)
@@ -30,6 +32,20 @@ def test_all_graphs_become_one_block_by_block(tmp_path: Path) -> None:
     masks = [graph.splits.train, graph.splits.val, graph.splits.test]
     assert torch.stack(masks)[:, :, 0].int().sum(0).tolist() == [1] * 7
     assert [int(mask.sum()) for mask in masks] == [4, 2, 1]
+
+
+def test_nodes_of_a_graph_need_not_stand_side_by_side(tmp_path: Path) -> None:
+    expected = read_ppi(write_ppi(tmp_path))
+    order = np.array([2, 0, 3, 1])  # old numbers of the training nodes, in their new places
+    for name in ("feats", "labels", "graph_id"):
+        path = tmp_path / f"train_{name}.npy"
+        np.save(path, np.load(path)[order])
+    path = tmp_path / "train_graph.json"
+    content = json.loads(path.read_text())
+    new = np.argsort(order).tolist()
+    content["links"] = [{"source": new[one["source"]], "target": new[one["target"]]} for one in content["links"]]
+    path.write_text(json.dumps(content))
+    assert_same_graph(read_ppi(tmp_path), expected)
 
 
 @pytest.mark.parametrize("name", ["train_graph.json", "valid_feats.npy", "test_labels.npy", "train_graph_id.npy"])

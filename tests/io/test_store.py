@@ -18,12 +18,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conftest import make_random_graph
 from graphstrap.datasets import load
 from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL
 from graphstrap.graph import Graph, Splits
 from graphstrap.io._building import StoreBuilder, build_store
 from graphstrap.io.store import open_store, verify_store, write_store
+from graphstrap.many_graphs import join_graphs
 from graphstrap.quantised import QuantisedMatrix
 from graphstrap.source import Source
 from same_graph import assert_same_graph, assert_same_tensor, make_full_graph, make_hetero_graph
@@ -87,6 +89,12 @@ def test_a_graph_comes_back_with_its_transpose(graph: Graph) -> None:
 def test_sparse_blocks_and_names_come_back(graph: Graph, tmp_path: Path) -> None:
     write_store(graph, tmp_path / "store")
     assert_same_graph(verify_store(tmp_path / "store"), with_small_types(graph))
+
+
+def test_several_graphs_come_back_as_several(tmp_path: Path) -> None:
+    graph = make_random_graph(num_nodes=9, num_edges=20, seed=0)
+    write_store(join_graphs([graph, graph]), tmp_path / "two")
+    assert open_store(tmp_path / "two").graph_offsets == (0, graph.num_nodes, 2 * graph.num_nodes)
 
 
 @given(
@@ -214,10 +222,12 @@ def test_killed_at_any_moment_there_is_a_whole_store_or_none(tmp_path: Path) -> 
     moments = random.Random(0)
     code = _WRITER.format(tests=str(Path(__file__).parent.parent), path=str(path))
     found = []
-    for _ in range(4):
+    for first_whole in (False, True, False, True):  # killed while the first is written, and while one is replaced
         with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
+            if first_whole:
+                assert process.stdout.readline() == "0\n"
             time.sleep(moments.uniform(0, 0.25))
             os.kill(process.pid, signal.SIGKILL)
             process.wait()

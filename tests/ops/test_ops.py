@@ -182,3 +182,26 @@ def test_linear_prelu_equals_the_reference() -> None:
     torch.testing.assert_close(results[1], results[0])
     gradients = [torch.autograd.grad(result.square().sum(), given) for result in results]
     torch.testing.assert_close(gradients[1], gradients[0])
+
+
+@settings(max_examples=20, deadline=None)
+@given(sizes=st.lists(st.integers(0, 9), min_size=1, max_size=5), columns=st.integers(1, 6))
+def test_graph_norm_prelu_equals_the_reference(sizes: list[int], columns: int) -> None:
+    num_nodes = sum(sizes) + 1
+    offsets = torch.tensor([0, *sizes[:-1], sizes[-1] + 1]).cumsum(0).tolist()
+    graph = Graph(
+        indptr=torch.zeros(num_nodes + 1, dtype=torch.int64),
+        indices=torch.zeros(0, dtype=torch.int32),
+        graph_offsets=tuple(offsets),
+    )
+    x = torch.randn(num_nodes, columns, dtype=torch.float64, requires_grad=True)
+    norm = torch.nn.LayerNorm(columns, eps=1e-2).double()
+    torch.nn.init.uniform_(norm.weight, 0.5, 1.5)
+    shift = torch.randn(columns, dtype=torch.float64, requires_grad=True)
+    slope = torch.tensor([0.3], dtype=torch.float64, requires_grad=True)
+    upstream = torch.randn(num_nodes, columns, dtype=torch.float64)
+    results = [backend.graph_norm_prelu(x, graph, norm, slope, shift) for backend in (_torch, _csr)]
+    inputs = (x, norm.weight, norm.bias, slope, shift)
+    gradients = [torch.autograd.grad(result, inputs, upstream) for result in results]
+    torch.testing.assert_close(results[1], results[0])
+    torch.testing.assert_close(gradients[1], gradients[0])

@@ -115,7 +115,7 @@ def _finish(graph: Graph, width: int, finish: nn.Module, floors: Floors) -> Iter
     h = _activations(graph, width, floors)
     passes = floors.passes(3, width=width), floors.passes(5, width=width)
     name, inputs = f"norm and PReLU {width}", [h, *finish.parameters()]
-    yield from _both_passes(name, partial(finish, h), inputs, floors, floor=passes, counts=IN_EACH_NETWORK)
+    yield from _both_passes(name, partial(finish, h, graph), inputs, floors, floor=passes, counts=IN_EACH_NETWORK)
 
 
 def _weight(graph: Graph, weight: Tensor, floors: Floors) -> Iterator[Part]:

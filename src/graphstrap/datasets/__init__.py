@@ -22,6 +22,7 @@ from graphstrap.callgraph import stdlib_graph, stdlib_version
 from graphstrap.datasets._cache import kept_path, read_kept, read_or_build
 from graphstrap.datasets._downloads import Download, DownloadError, ppi, through_ogb, through_pyg, wikics
 from graphstrap.errors import InputError
+from graphstrap.generate import arxiv_like
 from graphstrap.graph import Graph
 from graphstrap.io.npz import read_npz
 from graphstrap.io.ppi import read_ppi
@@ -49,12 +50,15 @@ class Builtin:
     build: Callable[[], Graph]
     origin: str
     stem: Callable[[], str] | None = None  # under which it is kept in the cache, if building takes long
+    sizes: tuple[int, int, int, int] | None = None  # nodes, edges, features, classes, where they are known beforehand
 
     def load(self, name: str) -> Graph:
         graph = self.build() if self.stem is None else read_or_build(self.stem(), self.build)
         return replace(graph, name=name)
 
     def describe(self, name: str) -> DatasetInfo:
+        if self.sizes is not None:
+            return DatasetInfo(name, *self.sizes, self.origin, on_disk=True)
         try:
             graph = self.build() if self.stem is None else read_kept(self.stem())
         except InputError:  # a Python without the source of its standard library
@@ -133,6 +137,9 @@ DATASETS: dict[str, Builtin | Published] = {
         stem=lambda: f"stdlib-{stdlib_version()}",
     ),
     "digits": Builtin(make_digits, "nearest neighbours of scikit-learn's digits"),
+    "arxiv-like": Builtin(
+        arxiv_like, "generated: planted communities in the shape of ogbn-arxiv", sizes=(169343, 1166243, 128, 40)
+    ),
     "wikics": Published(
         "wikics",
         (11701, 216123, 300, 10),

@@ -23,6 +23,7 @@ from graphstrap.keep import child_seed, hash32
 from graphstrap.ops import (
     batch_norm_prelu,
     bias_prelu,
+    graph_norm_prelu,
     layer_norm_prelu,
     project,
     project_both,
@@ -42,7 +43,7 @@ class GCN(nn.Module):
         input_sizes: width of each node type's feature block; 0 for a type without features, which gets a learned
             vector.
         layer_sizes: output width of every layer; the last one is the embedding's.
-        norm: "batch", "layer" or "none".
+        norm: "batch", "layer", "graph" (over all nodes and columns of each graph) or "none".
         weight_standardization: centre and scale each column of every weight but the first (Qiao et al., 2019).
         batch_norm_decay: how much of the old running statistics a step keeps, as in the paper (PyTorch's `momentum`
             is 1 - decay).
@@ -74,7 +75,7 @@ class GCN(nn.Module):
         for index, finish in enumerate(self.layers):
             if index:
                 h = h @ self.weight(index)
-            h = finish(propagate(graph, view.masks, h))
+            h = finish(propagate(graph, view.masks, h), graph)
         return h
 
     def weight(self, index: int) -> Tensor:
@@ -92,7 +93,7 @@ def encode_both(online: GCN, target: GCN, graph: Graph, view: View) -> tuple[Ten
         if index:
             h, t = h @ online.weight(index), t @ target.weight(index)
         h, t = propagate_both(graph, view.masks, h, t)
-        h, t = finish(h), target_finish(t)
+        h, t = finish(h, graph), target_finish(t, graph)
     return h, t
 
 
@@ -129,24 +130,29 @@ def shuffled_rows(graph: Graph, view: View, block: int) -> Tensor:
 
 
 class _Finish(nn.Module):
-    """Bias, normalisation and PReLU with one shared slope. Batch norm removes any bias, so it gets none."""
+    """Bias, normalisation and PReLU with one shared slope. Batch norm removes any bias, so it gets none. The norm over
+    each graph needs to know the graph, the others do not."""
 
     def __init__(self, size: int, norm: str, batch_norm_decay: float) -> None:
         super().__init__()
-        if norm not in ("batch", "layer", "none"):
-            raise ValueError(f"norm must be batch, layer or none, got {norm!r}")
+        if norm not in ("batch", "layer", "graph", "none"):
+            raise ValueError(f"norm must be batch, layer, graph or none, got {norm!r}")
         self.bias = None if norm == "batch" else nn.Parameter(torch.zeros(size))
         self.norm: nn.Module = nn.Identity()
         if norm == "batch":
             self.norm = nn.BatchNorm1d(size, momentum=1.0 - batch_norm_decay)
-        if norm == "layer":
+        if norm in ("layer", "graph"):
             self.norm = nn.LayerNorm(size)
+        self.is_per_graph = norm == "graph"
         self.slope = nn.Parameter(torch.tensor([0.25]))
 
-    def forward(self, h: Tensor) -> Tensor:
+    def forward(self, h: Tensor, graph: Graph | None = None) -> Tensor:
         if isinstance(self.norm, nn.BatchNorm1d):
             return batch_norm_prelu(h, self.norm, self.slope)
         assert self.bias is not None
+        if isinstance(self.norm, nn.LayerNorm) and self.is_per_graph:
+            assert graph is not None
+            return graph_norm_prelu(h, graph, self.norm, self.slope, shift=self.bias)
         if isinstance(self.norm, nn.LayerNorm):
             return layer_norm_prelu(h, self.norm, self.slope, shift=self.bias)
         return bias_prelu(h, self.bias, self.slope)

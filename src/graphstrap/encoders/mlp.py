@@ -59,7 +59,7 @@ class MLP(nn.Module):
                 prob = self.dropout_prob if self.training else 0.0
                 h = dropout(h, prob, seed=view.seed, layer=index)
                 h = h @ (standardize(weight) if self.weight_standardization else weight)
-            h = finish(h)
+            h = finish(h, graph)
         return h
 
 

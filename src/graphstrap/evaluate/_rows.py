@@ -74,13 +74,16 @@ class Rows:
         """Normalised rows, (len(index), D) float64: a dense tensor, or SciPy CSR of a nearly empty source."""
         if self.is_sparse:
             return _normalise_sparse(self.source[index])
-        if isinstance(self.source, Tensor):
-            taken = self.source.detach()[torch.from_numpy(index).to(self.device)].double()
-        else:
-            chosen = self.source[index]
-            taken = torch.from_numpy((chosen.toarray() if self.is_stored_sparse else chosen).astype(np.float64))
+        taken = self.take_as_given(index)
         norms = taken.norm(dim=1, keepdim=True)
         return taken / torch.where(norms > 0, norms, 1.0)
+
+    def take_as_given(self, index: Index) -> Tensor:
+        """Rows that are not normalised, (len(index), D) float64, dense."""
+        if isinstance(self.source, Tensor):
+            return self.source.detach()[torch.from_numpy(index).to(self.device)].double()
+        chosen = self.source[index]
+        return torch.from_numpy((chosen.toarray() if self.is_stored_sparse else chosen).astype(np.float64))
 
     def take_with_constant(self, index: Index) -> Block:
         """The same with a last column of ones, (len(index), D + 1): the intercept of a linear model."""

@@ -41,11 +41,11 @@ def fifths(nodes: Index, generator: np.random.Generator) -> Split:
     return Split(train, train[:0], test)
 
 
-def published(splits: Splits | None, nodes: Index) -> list[Split]:
+def published(splits: Splits | None, nodes: Index, *, protocol: str = "public") -> list[Split]:
     """The splits that come with the graph, of its labelled `nodes`."""
     if splits is None:
         raise InputError(
-            "the protocol 'public' needs published splits and this graph has none: use 'paper' or 'reference', "
+            f"the protocol {protocol!r} needs published splits and this graph has none: use 'paper' or 'reference', "
             "which draw random splits, or load the graph with its train, val and test masks"
         )
     return [_published(splits, nodes, column) for column in range(splits.num_splits)]

@@ -109,8 +109,8 @@ def label_numbers(labels: Any) -> Index:
     array = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
     if array.ndim == 2:
         raise InputError(
-            f"labels has {array.shape[1]} columns, several labels a node: that needs a protocol of its own "
-            "(micro-F1); this one wants one class number per node, -1 for none"
+            f"labels has {array.shape[1]} columns, several labels a node: take the protocol 'adamw' (micro-F1) or "
+            "'adamw-reference'; this one wants one class number per node, -1 for none"
         )
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise InputError(f"labels must be one integer per node, got {array.dtype} of shape {array.shape}")

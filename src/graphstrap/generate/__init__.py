@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphstrap.generate.arxiv import arxiv_like
 from graphstrap.generate.mag import mag
 
-__all__ = ["mag"]
+__all__ = ["arxiv_like", "mag"]

@@ -31,6 +31,7 @@ class StoreInfo:
     folder: Path
     name: str
     type_offsets: tuple[int, ...]
+    graph_offsets: tuple[int, ...]  # none: one graph
     node_types: tuple[str, ...]
     blocks: tuple[tuple[str, int] | None, ...]  # kind and width of each type's features
     class_names: tuple[str, ...] | None
@@ -69,6 +70,7 @@ def read_info(path: str | os.PathLike[str]) -> StoreInfo:
         folder=folder,
         name=take("name", lambda v: isinstance(v, str)),
         type_offsets=tuple(take("type_offsets", _are_offsets)),
+        graph_offsets=tuple(take("graph_offsets", lambda v: v is None or _are_offsets(v)) or ()),
         node_types=tuple(take("node_types", _are_names)),
         blocks=tuple(None if b is None else (b["kind"], b["columns"]) for b in take("features", _are_blocks)),
         class_names=_tuple(take("class_names", lambda v: v is None or _are_names(v))),

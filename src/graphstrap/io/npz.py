@@ -8,7 +8,8 @@ One graph has the keys
     train_mask, val_mask, test_mask              (N,) or (N, splits)
 
 and, where there are such things, num_nodes, class_names, feature_names, ids, node_time, edge_weight, edge_time,
-edge_type, edge_type_names, edge_columns, edge_column_names. A true `clean_edges` says that edge_index lists every
+edge_type, edge_type_names, edge_columns, edge_column_names, graph_offsets (the first node of each of several graphs,
+then N). A true `clean_edges` says that edge_index lists every
 directed edge of a graph as it was. A file with the key node_types holds several types of nodes: see `_hetero_npz`.
 """
 
@@ -77,7 +78,7 @@ def _read_homogeneous(archive: Archive, directed: bool | None) -> Graph:
     if len(edge_index) != 2:
         archive.refuse("edge_index", f"has shape {edge_index.shape}, expected two rows: sources and targets")
     is_clean = "clean_edges" in archive and bool(archive.read("clean_edges", kinds="b", dimensions=0))
-    return Graph.from_edges(
+    graph = Graph.from_edges(
         edge_index[0],
         edge_index[1],
         num_nodes=num_nodes,
@@ -91,9 +92,13 @@ def _read_homogeneous(archive: Archive, directed: bool | None) -> Graph:
         splits=_splits(archive, num_nodes),
         ids=_optional(archive, "ids", kinds="iuU", length=num_nodes),
         node_times=_optional_tensor(archive, "node_time", length=num_nodes),
+        graph_offsets=_graph_offsets(archive),
         name=archive.path.stem,
         **_edge_columns(archive, edge_index.shape[1]),
     )
+    if graph.num_graphs > 1 and bool((graph.graph_ids[graph.indices.long()] != graph.graph_ids[graph.targets]).any()):
+        archive.refuse("graph_offsets", "puts the two ends of an edge into different graphs")
+    return graph
 
 
 def _features(archive: Archive) -> Features | None:
@@ -135,6 +140,10 @@ def _splits(archive: Archive, num_nodes: int) -> Splits | None:
         return splits_from_masks(train, val, test, num_nodes=num_nodes)
     except InputError as error:
         raise InputError(f"{archive.path}: {error}") from error
+
+
+def _graph_offsets(archive: Archive) -> tuple[int, ...]:
+    return tuple(archive.integers("graph_offsets", dimensions=1).tolist()) if "graph_offsets" in archive else ()
 
 
 def _edge_columns(archive: Archive, num_edges: int) -> dict[str, Any]:
@@ -185,6 +194,8 @@ def _arrays(graph: Graph) -> dict[str, Array]:
             arrays[key] = np.array(names, dtype=np.str_)
     if graph.ids is not None:
         arrays["ids"] = graph.ids.astype(np.str_) if graph.ids.dtype.kind == "O" else graph.ids
+    if graph.num_graphs > 1:
+        arrays["graph_offsets"] = np.array(graph.graph_offsets)
     arrays |= {"num_nodes": np.array(graph.num_nodes), "clean_edges": np.array(True)}
     return arrays | _feature_arrays(graph.features[0])
 

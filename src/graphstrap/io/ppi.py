@@ -38,9 +38,16 @@ class _Part:
     def num_nodes(self) -> int:
         return len(self.features)
 
+    @property
+    def graph_sizes(self) -> Array:
+        """(G,) nodes of each graph; the nodes of a graph stand side by side."""
+        return np.unique(self.graph_ids, return_counts=True)[1]
+
 
 def read_ppi(folder: str | os.PathLike[str]) -> Graph:
     """All graphs as one, block by block: undirected, with several labels a node, split by graph.
+
+    `folder` holds the files themselves, as PyG's `raw` folder does.
 
     Ids are "part-graph/node", such as "train-1/0". Files are never unpickled.
     """
@@ -58,6 +65,7 @@ def read_ppi(folder: str | os.PathLike[str]) -> Graph:
         x=np.concatenate([part.features for part in parts]),
         labels=np.concatenate([part.labels for part in parts]),
         splits=splits_from_masks(member == 0, member == 1, member == 2, num_nodes=int(offsets[-1])),
+        graph_offsets=(0, *np.cumsum(np.concatenate([part.graph_sizes for part in parts])).tolist()),
         ids=np.concatenate([_ids(name, part.graph_ids) for name, part in zip(PARTS, parts, strict=True)]),
         name="ppi",
     )
@@ -73,8 +81,9 @@ def _read_part(folder: Path, part: str) -> _Part:
             f"{folder}: {part}_feats, {part}_labels and {part}_graph_id have {sizes} rows, expected the same"
         )
     edges = _read_links(folder / f"{part}_graph.json", len(features))
-    within = graph_ids[edges[0]] == graph_ids[edges[1]]
-    return _Part(features, labels, graph_ids, edges[:, within])
+    edges = edges[:, graph_ids[edges[0]] == graph_ids[edges[1]]]
+    order = np.argsort(graph_ids, kind="stable")  # which they are in, in the files that are published
+    return _Part(features[order], labels[order], graph_ids[order], np.argsort(order)[edges])
 
 
 def _read_array(path: Path, *, dimensions: int) -> Array:

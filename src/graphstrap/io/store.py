@@ -89,6 +89,7 @@ def open_store(path: str | os.PathLike[str]) -> Graph:
             outgoing=Transpose(*(_open(info, f"out_{name}") for name in ("indptr", "indices", "positions"))),
             features=tuple(_open_block(info, t) for t in range(len(info.blocks))),
             type_offsets=info.type_offsets,
+            graph_offsets=info.graph_offsets,
             node_types=info.node_types,
             class_names=info.class_names,
             splits=Splits(*(_open(info, p) for p in ("train", "val", "test"))) if "train" in info.arrays else None,
@@ -135,6 +136,7 @@ def describe(graph: Graph, blocks: list[dict[str, Any] | None]) -> dict[str, Any
     return {
         "name": graph.name,
         "type_offsets": list(graph.type_offsets),
+        "graph_offsets": list(graph.graph_offsets) if graph.num_graphs > 1 else None,
         "node_types": list(graph.node_types),
         "features": blocks,
         "class_names": None if graph.class_names is None else list(graph.class_names),
@@ -196,7 +198,7 @@ def _open_block(info: StoreInfo, number: int) -> Block | None:
 
 
 def _fingerprint(info: StoreInfo) -> str:
-    digest = hashlib.blake2b(repr((info.type_offsets, info.blocks)).encode(), digest_size=16)
+    digest = hashlib.blake2b(repr((info.type_offsets, info.graph_offsets, info.blocks)).encode(), digest_size=16)
     for name, array in sorted(info.arrays.items()):
         digest.update(f"{name} {array.dtype} {array.shape} {array.sha256}\n".encode())
     return digest.hexdigest()

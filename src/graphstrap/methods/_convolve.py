@@ -17,7 +17,7 @@ def project_features(graph: Graph, weights: Iterable[Tensor], view: View = CLEAN
     return _join([_project(graph, view, weight, block) for block, weight in enumerate(weights)])
 
 
-def convolve(encoder: GCN, tables: Sequence[Tensor], spread: Callable[[Tensor], Tensor]) -> list[Tensor]:
+def convolve(encoder: GCN, graph: Graph, tables: Sequence[Tensor], spread: Callable[[Tensor], Tensor]) -> list[Tensor]:
     """The encoder's embeddings from projected features, for several tables of them at once.
 
     `spread` takes the place of A_hat: h (N, K D) -> (N, K D), with all K tables side by side.
@@ -26,7 +26,7 @@ def convolve(encoder: GCN, tables: Sequence[Tensor], spread: Callable[[Tensor], 
         if index:
             tables = [h @ encoder.weight(index) for h in tables]
         wide = spread(torch.cat(list(tables), dim=1))
-        tables = [finish(h.contiguous()) for h in wide.chunk(len(tables), dim=1)]
+        tables = [finish(h.contiguous(), graph) for h in wide.chunk(len(tables), dim=1)]
     return list(tables)
 
 

@@ -69,7 +69,7 @@ class GMI(nn.Module):
 
     def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, dict[str, Tensor]]:
         projected = project_features(batch, self.online.input_weights)  # (N, D_1)
-        h = convolve(self.online, [projected], lambda h: propagate(batch, CLEAN, h))[0]  # (N, D)
+        h = convolve(self.online, batch, [projected], lambda h: propagate(batch, CLEAN, h))[0]  # (N, D)
         roots = batch.roots_of(h)
         words = random_words(4 * self.num_negatives, len(roots), views[0].seed, batch.device).chunk(4)
         own = batch.roots_of(project_features(batch, self.feature_weights))  # (N, D) x Q

@@ -114,8 +114,8 @@ class TwoEncoders(nn.Module):
         tables_1 = [project_features(graph, self.adjacency.input_weights, view) for view in views]  # (N, D_1) each
         tables_2 = [project_features(graph, self.diffusion.input_weights, view) for view in views]
         return [
-            *convolve(self.adjacency, tables_1, lambda h: propagate(graph, views[0].masks, h)),
-            *convolve(self.diffusion, tables_2, lambda h: s @ h),
+            *convolve(self.adjacency, graph, tables_1, lambda h: propagate(graph, views[0].masks, h)),
+            *convolve(self.diffusion, graph, tables_2, lambda h: s @ h),
         ]
 
 

@@ -89,6 +89,15 @@ def layer_norm_prelu(x: Tensor, norm: nn.LayerNorm, slope: Tensor, *, shift: Ten
     return result
 
 
+def graph_norm_prelu(x: Tensor, graph: Graph, norm: nn.LayerNorm, slope: Tensor, *, shift: Tensor) -> Tensor:
+    """PReLU after x + shift is normalised over all nodes and columns of each graph, each column then scaled and moved.
+
+    y = (z - mean z) / sqrt(var z + eps) * weight + bias     z: the rows of one graph, mean and var over all entries
+    """
+    result: Tensor = _module(x).graph_norm_prelu(x, graph, norm, slope, shift)
+    return result
+
+
 def bias_prelu(x: Tensor, bias: Tensor, slope: Tensor) -> Tensor:
     """x + bias where positive, slope times it elsewhere; `slope` has shape (1,)."""
     result: Tensor = _module(x).bias_prelu(x, bias, slope)

@@ -84,6 +84,13 @@ def layer_norm_prelu(x: Tensor, norm: nn.LayerNorm, slope: Tensor, shift: Tensor
     return prelu(F.layer_norm(shifted, norm.normalized_shape, norm.weight, norm.bias, norm.eps).to(x.dtype), slope)
 
 
+def graph_norm_prelu(x: Tensor, graph: Graph, norm: nn.LayerNorm, slope: Tensor, shift: Tensor) -> Tensor:
+    """PReLU after the norm over each graph's nodes and columns; two numbers a graph are summed up, row by row first."""
+    shifted = _widened(x) + shift
+    normed = _GraphNorm.apply(shifted, graph.graph_starts, graph.graph_ids, norm.eps)  # type: ignore[no-untyped-call]
+    return prelu((normed * norm.weight + norm.bias).to(x.dtype), slope)
+
+
 def bias_prelu(x: Tensor, bias: Tensor, slope: Tensor) -> Tensor:
     """PReLU of x + bias."""
     return prelu(x + bias.to(x.dtype), slope)
@@ -216,6 +223,30 @@ class _PReLU(torch.autograd.Function):
         (x,) = ctx.saved_tensors
         for_x = torch.ops.aten.leaky_relu_backward(gradient, x, ctx.slope, False)
         return for_x, _slope_gradient(gradient, x.clamp(max=0))
+
+
+class _GraphNorm(torch.autograd.Function):
+    """y = (x - mean) * scale for each graph; dx = scale * (dy - mean dy - y * mean(dy * y)). No atomics."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, starts: Tensor, ids: Tensor, eps: float) -> Tensor:
+        centred = x - _graph_mean(x, starts, ids)
+        scale = (_graph_mean(centred.square(), starts, ids) + eps).rsqrt()  # (N, 1)
+        y = centred.mul_(scale)
+        ctx.save_for_backward(y, scale, starts, ids)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        y, scale, starts, ids = ctx.saved_tensors
+        mean, slope = _graph_mean(gradient, starts, ids), _graph_mean(gradient * y, starts, ids)
+        return (gradient - mean).addcmul_(y, slope, value=-1).mul_(scale), None, None, None
+
+
+def _graph_mean(x: Tensor, starts: Tensor, ids: Tensor) -> Tensor:
+    """(N, 1) the mean over all nodes and columns of each node's graph."""
+    means = torch.segment_reduce(x.mean(1), "mean", offsets=starts, unsafe=True)
+    return means.index_select(0, ids)[:, None]
 
 
 class _RowCosine(torch.autograd.Function):

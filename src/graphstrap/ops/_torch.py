@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -71,6 +73,14 @@ def layer_norm_prelu(x: Tensor, norm: nn.LayerNorm, slope: Tensor, shift: Tensor
     """PReLU after layer norm of x + shift."""
     normed = F.layer_norm((x + shift).to(norm.weight.dtype), norm.normalized_shape, norm.weight, norm.bias, norm.eps)
     return prelu(normed.to(x.dtype), slope)
+
+
+def graph_norm_prelu(x: Tensor, graph: Graph, norm: nn.LayerNorm, slope: Tensor, shift: Tensor) -> Tensor:
+    """PReLU after the norm over each graph's nodes and columns; see `graphstrap.ops.graph_norm_prelu`."""
+    shifted = (x + shift).to(norm.weight.dtype)
+    bounds = pairwise(graph.graph_offsets)
+    normed = torch.cat([F.layer_norm(shifted[a:b], shifted[a:b].shape, eps=norm.eps) for a, b in bounds if a < b])
+    return prelu((normed * norm.weight + norm.bias).to(x.dtype), slope)
 
 
 def bias_prelu(x: Tensor, bias: Tensor, slope: Tensor) -> Tensor:

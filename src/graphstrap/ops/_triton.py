@@ -107,6 +107,11 @@ def layer_norm_prelu(x: Tensor, norm: nn.LayerNorm, slope: Tensor, shift: Tensor
     return _finish.layer_norm_prelu(x, slope, shift=shift, weight=norm.weight, bias=norm.bias, eps=norm.eps)
 
 
+def graph_norm_prelu(x: Tensor, graph: Graph, norm: nn.LayerNorm, slope: Tensor, shift: Tensor) -> Tensor:
+    """PReLU after the norm over each graph's nodes and columns: the other backend's, which fits CUDA as well."""
+    return _csr.graph_norm_prelu(x, graph, norm, slope, shift)
+
+
 def bias_prelu(x: Tensor, bias: Tensor, slope: Tensor) -> Tensor:
     """PReLU of x + bias, fused."""
     if x.dtype == torch.float64:

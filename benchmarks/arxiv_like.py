@@ -1,0 +1,108 @@
+"""Time, memory and accuracy on a graph of ogbn-arxiv's size: an untrained encoder, BGRL, and GRACE with few negatives.
+
+    python benchmarks/arxiv_like.py --device cuda                            # 10,000 steps each, minutes on a GPU
+    python benchmarks/arxiv_like.py --device cpu --nodes 4000 --steps 20     # a small check
+
+The graph is generated (`graphstrap/generate/arxiv.py`), the recipe is `ogbn-arxiv`, the protocols are `adamw`, as in
+the paper, and `adamw-reference`, both also on validation nodes. GRACE with all negatives is refused with what it would
+need. Every run is written to results/arxiv_like.json as soon as it is known. Memory is the peak of PyTorch's allocator
+on CUDA while training, the graph included; on a CPU it is not measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import graphstrap as gs
+from graphstrap.bench.record import write_record
+from graphstrap.estimator import random_init
+from graphstrap.generate.arxiv import ARXIV_NODES, arxiv_like
+from graphstrap.ops import resolve_device
+from graphstrap.reproduce.memory import available_bytes, estimate_bytes, parse_bytes, refusal
+from graphstrap.seeds import embed_on_device
+
+RESULTS = Path(__file__).parent / "results" / "arxiv_like.json"
+PROTOCOLS = ("adamw", "adamw-reference")
+GRACE = {"method.name": "grace", "method.projector_size": 256}
+METHODS: dict[str, Mapping[str, Any] | None] = {
+    "random init": None,
+    "BGRL": {},
+    "GRACE k=2": {**GRACE, "method.num_negatives": 2},
+    "GRACE k=32": {**GRACE, "method.num_negatives": 32},
+    "GRACE k=2048": {**GRACE, "method.num_negatives": 2048},
+    "GRACE full": {**GRACE, "method.num_negatives": 0},
+}
+
+
+def measure(name: str, graph: gs.Graph, *, steps: int, seed: int, device: str, limit: int | None) -> dict[str, Any]:
+    """One row: a method trained, timed and evaluated; or why it was not."""
+    changes = METHODS[name]
+    settings = {"train.steps": steps, **(changes or {})}
+    estimator = gs.BGRL(recipe="ogbn-arxiv", settings=settings, seed=seed, device=device)
+    recipe = estimator.resolve(graph)
+    row: dict[str, Any] = {"method": name, "seed": seed, "steps": 0 if changes is None else steps}
+    if changes is None:
+        h = torch.from_numpy(random_init(graph, recipe, seed=seed, device=device)).to(resolve_device(device))
+    else:
+        row["estimated_bytes"] = estimate_bytes(graph, recipe)
+        if (why := refusal(graph, recipe, limit=limit)) is not None:
+            return {**row, "refused": why}
+        row |= _train(estimator, graph, steps)
+        h = embed_on_device(estimator, graph)
+    started = time.perf_counter()
+    for protocol in PROTOCOLS:
+        outcome = gs.evaluate(h, graph, protocol=protocol)
+        row |= {f"{protocol} val": outcome.val_runs[0], f"{protocol} test": outcome.mean}
+    return {**row, "probe_seconds": round(time.perf_counter() - started, 2)}
+
+
+def _train(estimator: gs.BGRL, graph: gs.Graph, steps: int) -> dict[str, Any]:
+    on_cuda = resolve_device(estimator.device).type == "cuda"
+    if on_cuda:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    started = time.perf_counter()
+    estimator.fit(graph)
+    if on_cuda:
+        torch.cuda.synchronize()
+    seconds = time.perf_counter() - started
+    found: dict[str, Any] = {"train_seconds": round(seconds, 2), "ms_a_step": round(1000 * seconds / steps, 3)}
+    if on_cuda:
+        found |= {"peak_bytes": torch.cuda.max_memory_allocated(), "reserved_bytes": torch.cuda.max_memory_reserved()}
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
+    parser.add_argument("--steps", type=int, default=10_000)
+    parser.add_argument("--nodes", type=int, default=ARXIV_NODES)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--memory-limit", default=None, help="such as 16GB; what is free by default")
+    parser.add_argument("--to", type=Path, default=RESULTS)
+    arguments = parser.parse_args()
+    device = resolve_device(arguments.device)
+    graph = arxiv_like(num_nodes=arguments.nodes)
+    given = arguments.memory_limit
+    rows = []
+    for name in arguments.methods:
+        for seed in range(arguments.seeds):
+            limit = available_bytes(device) if given is None else parse_bytes(given)
+            row = measure(name, graph, steps=arguments.steps, seed=seed, device=arguments.device, limit=limit)
+            rows.append(row)
+            print(row, flush=True)
+            command = shlex.join(["python", *sys.argv])
+            write_record(arguments.to, bench="arxiv-like", command=command, rows=rows, graph=repr(graph))
+
+
+if __name__ == "__main__":
+    main()
