@@ -171,7 +171,7 @@ def _draw(graph: Graph, view: View, norm: str) -> _Pair:
     if graph not in _graph_chunks:
         _graph_chunks[graph] = Chunks.of(graph.indptr), Chunks.of(back.indptr)
     forward, backward = _graph_chunks[graph]
-    kept = _kept_edges(graph, view)
+    kept = kept_edge_bytes(graph, view)
     by_target, by_source = norm != "sum", norm == "symmetric"
     scale = degree_scale(graph.indptr, kept, graph.edge_weights, symmetric=by_source) if by_target else None
     shared: dict[str, Any] = {"kept": kept, "weights": graph.edge_weights, "scale": scale, "loops": True}
@@ -182,7 +182,8 @@ def _draw(graph: Graph, view: View, norm: str) -> _Pair:
     )
 
 
-def _kept_edges(graph: Graph, view: View) -> Tensor | None:
+def kept_edge_bytes(graph: Graph, view: View) -> Tensor | None:
+    """(E,) one byte for each edge: whether the view keeps it; None where all stay."""
     if not view.spec.drops_edges:
         return None
     ids = pair_ids(graph) if view.spec.drop_directions_together else graph.edge_ids
