@@ -32,7 +32,7 @@ def nodes_from_edges(graph: Graph, view: View, messages: Tensor) -> tuple[Tensor
     by_graph = _kept.setdefault(view, WeakKeyDictionary())
     if graph not in by_graph:
         kept = kept_edges(graph, view)
-        by_graph[graph] = None if kept is None else kept.to(messages.dtype)
+        by_graph[graph] = None if kept is None else kept.float()
     result: tuple[Tensor, Tensor] = _NodesFromEdges.apply(messages, graph, by_graph[graph])  # type: ignore[no-untyped-call]
     return result
 

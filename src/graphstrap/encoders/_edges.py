@@ -1,0 +1,43 @@
+"""What edges say besides which nodes they join: a row of numbers for each edge, for encoders that can read it."""
+
+from __future__ import annotations
+
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from graphstrap.errors import InputError
+from graphstrap.graph import Graph
+
+_inputs: WeakKeyDictionary[Graph, Tensor] = WeakKeyDictionary()
+
+
+def edge_size(graph: Graph) -> int:
+    """How many numbers each edge has: its type, one of which is 1; its weight; its columns."""
+    num_columns = 0 if graph.edge_columns is None else int(graph.edge_columns.shape[1])
+    return _num_types(graph) + (graph.edge_weights is not None) + num_columns
+
+
+def edge_inputs(graph: Graph, size: int) -> Tensor | None:
+    """(E, size) those numbers, as they are; None where an encoder was made for edges without any."""
+    if size == 0:
+        return None
+    if edge_size(graph) != size:
+        raise InputError(
+            f"the encoder was made for edges of {size} numbers (types, weight, columns), this graph's have "
+            f"{edge_size(graph)}: give the same edge types and columns"
+        )
+    if graph not in _inputs:
+        parts = [] if graph.edge_types is None else [F.one_hot(graph.edge_types.long(), _num_types(graph)).float()]
+        parts += [] if graph.edge_weights is None else [graph.edge_weights[:, None].float()]
+        parts += [] if graph.edge_columns is None else [graph.edge_columns.float()]
+        _inputs[graph] = torch.cat(parts, dim=1)
+    return _inputs[graph]
+
+
+def _num_types(graph: Graph) -> int:
+    if graph.edge_types is None:
+        return 0
+    return len(graph.edge_type_names) or (int(graph.edge_types.max()) + 1 if graph.num_edges else 0)
