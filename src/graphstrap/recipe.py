@@ -64,7 +64,7 @@ class EncoderRecipe:
     """`batch_norm_decay` is the paper's (0.99 keeps 99 % of the old statistics); 0.01 is how the authors' code reads
     it. The sizes are those of layers; of one head of each layer for `gat`; of the MLPs' hidden layers and of the states
     for `mpnn`. `norm` "graph" and `root_weight` are for `mean-pooling`, `num_heads` and `num_output_heads` for `gat`,
-    `num_steps` for `mpnn`.
+    `num_steps` and `aggregation` (of messages) for `mpnn`.
 
     `own_features`: how many columns of the node's own features, compressed, are appended to the embedding; 0 for none.
     `batch_norm_statistics`: "running" averages of training views, or "recalibrated" on the clean graph before freezing.
@@ -82,6 +82,7 @@ class EncoderRecipe:
     num_heads: int = _setting(4, low=1, high=1024)
     num_output_heads: int = _setting(6, low=1, high=1024)
     num_steps: int = _setting(4, low=1, high=1024)
+    aggregation: str = _setting("mean", choices=("mean", "sum"))
 
 
 @dataclass(frozen=True)

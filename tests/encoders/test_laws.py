@@ -35,6 +35,7 @@ SETTINGS: dict[str, dict[str, object]] = {
     "gat, layer norm": {"encoder.name": "gat", "encoder.norm": "layer", "encoder.weight_standardization": True},
     "mpnn": {"encoder.name": "mpnn", "encoder.hidden_sizes": [16, 12], "encoder.norm": "layer"},
     "mpnn, one hidden layer": {"encoder.name": "mpnn", "encoder.num_steps": 2, "encoder.norm": "none"},
+    "mpnn, sums": {"encoder.name": "mpnn", "encoder.norm": "layer", "encoder.aggregation": "sum"},
     "mlp": {"encoder.name": "mlp"},
 }
 every_encoder = pytest.mark.parametrize("name", SETTINGS)

@@ -5,8 +5,10 @@ states of 256 and MLPs of two hidden layers of 512:
 
     h_v   = norm(x_v W_type(v) + b_type(v))                             one feature block per node type
     m_uv  = mlp_edge([h_u, h_v, x_uv])                                  x_uv: the edge's type, weight and columns
-    h_v  <- norm(h_v + mlp_node([h_v, sum_u m_uv, sum_w m_vw]))         what it receives and what it sends; every step
+    h_v  <- norm(h_v + mlp_node([h_v, mean_u m_uv, mean_w m_vw]))       what it receives and what it sends; every step
 
+Departs from the MAG240M entry, which adds messages up: that serves where a sampler bounds their number. In a whole graph
+with hubs the sums drown the node's own state (docs/LOG.md), so the mean is the default; `aggregation="sum"` is theirs.
 A linear layer on a concatenation is a sum of products: those with h_u and h_v are made for nodes, then gathered; and
 the last layer of mlp_edge, being linear, comes after the sums. So per edge only what lies between them is computed.
 Cost of a step: time O(E M^2 + N M D) for hidden layers of M (O(E M) with one hidden layer), memory O(E M): a row for
@@ -38,6 +40,7 @@ class MPNN(nn.Module):
         layer_sizes: the hidden layers of every MLP, one or more, then the width of the states, which is the
             embedding's.
         num_steps: how often messages are passed.
+        aggregation: "mean" or "sum" of a node's messages.
         norm: "layer", "batch" or "none", after every step.
         batch_norm_decay: how much of the old running statistics a step keeps.
         edge_size: how many numbers each edge has; 0 for none.
@@ -50,6 +53,7 @@ class MPNN(nn.Module):
         layer_sizes: Sequence[int],
         *,
         num_steps: int = 4,
+        aggregation: str = "mean",
         norm: str = "layer",
         batch_norm_decay: float = 0.99,
         edge_size: int = 0,
@@ -59,7 +63,9 @@ class MPNN(nn.Module):
         *hidden, size = layer_sizes
         if not hidden:
             raise ValueError("an MPNN's MLPs need at least one hidden layer: give layer_sizes two entries or more")
-        self.input_sizes, self.edge_size = tuple(input_sizes), edge_size
+        if aggregation not in ("mean", "sum"):
+            raise ValueError(f"aggregation must be mean or sum, got {aggregation!r}")
+        self.input_sizes, self.edge_size, self.aggregation = tuple(input_sizes), edge_size, aggregation
         self.embedding_size = int(size)
         self.input_weights = nn.ParameterList(glorot(max(1, size_in), size, generator) for size_in in input_sizes)
         self.type_biases = nn.ParameterList(nn.Parameter(torch.zeros(size)) for _ in input_sizes)
@@ -70,12 +76,22 @@ class MPNN(nn.Module):
         blocks = enumerate(zip(self.input_weights, self.type_biases, strict=True))
         h = _join([_project(graph, view, weight, block) + bias for block, (weight, bias) in blocks])  # (N, D)
         h = self.norms[0](h)
-        edges = edge_inputs(graph, self.edge_size)
+        edges, scales = edge_inputs(graph, self.edge_size), self._scales(graph, view)
         for step, norm in zip(self.steps, self.norms[1:], strict=True):
-            update = checkpoint(step, graph, view.masks, h, edges, use_reentrant=False, preserve_rng_state=False)
+            inputs = (graph, view.masks, h, edges, scales)
+            update = checkpoint(step, *inputs, use_reentrant=False, preserve_rng_state=False)
             h = norm(h + update)
         result: Tensor = h
         return result
+
+    @torch.no_grad()
+    def _scales(self, graph: Graph, view: View) -> tuple[Tensor, Tensor] | None:
+        """(N, 1) one over the number of edges into each node that the view keeps, and of those out of it."""
+        if self.aggregation == "sum":
+            return None
+        numbers = nodes_from_edges(graph, view.masks, torch.ones(graph.num_edges, 1, device=graph.device))
+        received, sent = (number.clamp(min=1.0).reciprocal() for number in numbers)
+        return received, sent
 
 
 class _Step(nn.Module):
@@ -91,12 +107,16 @@ class _Step(nn.Module):
         self.node_mlp = _Hidden(hidden, generator)
         self.out, self.out_bias = glorot(hidden[-1], size, generator), nn.Parameter(torch.zeros(size))
 
-    def forward(self, graph: Graph, view: View, h: Tensor, edges: Tensor | None) -> Tensor:
+    def forward(
+        self, graph: Graph, view: View, h: Tensor, edges: Tensor | None, scales: tuple[Tensor, Tensor] | None
+    ) -> Tensor:
         z = edges_from_nodes(graph, h @ self.source, h @ self.target)  # (E, M)
         if self.edge is not None:
             assert edges is not None
             z = z + (edges @ self.edge).to(z.dtype)
         received, sent = nodes_from_edges(graph, view, self.edge_mlp(z))  # (N, M) each
+        if scales is not None:
+            received, sent = (part * scale.to(part.dtype) for part, scale in zip((received, sent), scales, strict=True))
         z = h @ self.own + (received @ self.message) @ self.received + (sent @ self.message) @ self.sent
         return linear(self.node_mlp(z), self.out, self.out_bias)
 

@@ -27,7 +27,7 @@ _ENCODER_SETTINGS = {
     "gcn": (*_NORM, "weight_standardization"),
     "mean-pooling": (*_NORM, "weight_standardization", "root_weight"),
     "gat": (*_NORM, "weight_standardization", "num_heads", "num_output_heads"),
-    "mpnn": (*_NORM, "num_steps"),
+    "mpnn": (*_NORM, "num_steps", "aggregation"),
     "mlp": (*_NORM, "weight_standardization"),
 }
 _READS_EDGES = ("gat", "mpnn")
