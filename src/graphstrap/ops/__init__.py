@@ -18,14 +18,14 @@ from torch import Tensor, nn
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
-from graphstrap.ops import _csr, _csr_attend, _csr_messages, _torch, _triton, _triton_attend
+from graphstrap.ops import _csr, _csr_attend, _csr_messages, _torch, _triton, _triton_attend, _triton_messages
 from graphstrap.ops._scores import Scores as Scores
 from graphstrap.view import View
 
 NORMS = ("symmetric", "mean", "sum")
 BACKENDS: dict[str, ModuleType] = {"torch": _torch, "csr": _csr, "triton": _triton}
 ATTENTION: dict[str, ModuleType] = {"torch": _torch, "csr": _csr_attend, "triton": _triton_attend}
-MESSAGES: dict[str, ModuleType] = {"torch": _torch, "csr": _csr_messages, "triton": _csr_messages}
+MESSAGES: dict[str, ModuleType] = {"torch": _torch, "csr": _csr_messages, "triton": _triton_messages}
 
 
 class Backend(NamedTuple):

@@ -168,9 +168,7 @@ def column_mask(graph: Graph, view: View, block: int) -> Tensor | None:
 
 def _draw(graph: Graph, view: View, norm: str) -> _Pair:
     back = graph.transpose
-    if graph not in _graph_chunks:
-        _graph_chunks[graph] = Chunks.of(graph.indptr), Chunks.of(back.indptr)
-    forward, backward = _graph_chunks[graph]
+    forward, backward = graph_chunks(graph)
     kept = kept_edge_bytes(graph, view)
     by_target, by_source = norm != "sum", norm == "symmetric"
     scale = degree_scale(graph.indptr, kept, graph.edge_weights, symmetric=by_source) if by_target else None
@@ -180,6 +178,13 @@ def _draw(graph: Graph, view: View, norm: str) -> _Pair:
         compact(forward, graph.indices, scale_row=by_target, scale_column=by_source, **shared),
         compact(backward, back.indices, **turned, **shared),
     )
+
+
+def graph_chunks(graph: Graph) -> tuple[Chunks, Chunks]:
+    """How the rows of a graph's CSR and of its transpose are cut."""
+    if graph not in _graph_chunks:
+        _graph_chunks[graph] = Chunks.of(graph.indptr), Chunks.of(graph.transpose.indptr)
+    return _graph_chunks[graph]
 
 
 def kept_edge_bytes(graph: Graph, view: View) -> Tensor | None:

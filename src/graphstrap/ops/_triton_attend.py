@@ -366,7 +366,6 @@ if IS_AVAILABLE:
 class _Edges:
     """What a view keeps of a graph's edges, in both directions, with self-loops; worked out once for each view."""
 
-    graph: Graph
     kept: Tensor | None
     forward: ChunkedMatrix
     backward: ChunkedMatrix
@@ -383,7 +382,7 @@ def attend(graph: Graph, view: View, h: Tensor, scores: Scores, average: bool) -
         return _csr_attend.attend(graph, view, h, scores, average)
     edges = _edges(graph, view, scores.edge is not None)
     source, target, edge = (None if part is None else part.contiguous() for part in scores[:3])
-    result: Tensor = _Attend.apply(h.contiguous(), source, target, edge, scores.slope, average, edges)  # type: ignore[no-untyped-call]
+    result: Tensor = _Attend.apply(h.contiguous(), source, target, edge, scores.slope, average, graph, edges)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -396,7 +395,7 @@ def _edges(graph: Graph, view: View, with_places: bool) -> _Edges:
         order = torch.arange(graph.num_edges, dtype=torch.int32, device=graph.device)
         places = compact(forward.chunks, order, kept=kept, loops=True).columns if with_places else None
         turned = compact(backward.chunks, positions.int(), kept=kept, positions=positions, loops=True).columns
-        found[with_places] = _Edges(graph, kept, forward, backward, turned, places)
+        found[with_places] = _Edges(kept, forward, backward, turned, places)
     return found[with_places]
 
 
@@ -410,32 +409,33 @@ class _Attend(torch.autograd.Function):
         edge: Tensor | None,
         slope: float,
         average: bool,
+        graph: Graph,
         edges: _Edges,
     ) -> Tensor:
         scores = Scores(source, target, edge, slope)
-        log_total = _log_total(edges, scores)
-        weights = _weights(edges, scores, log_total, transposed=False)
+        log_total = _log_total(graph, edges, scores)
+        weights = _weights(graph, edges, scores, log_total, transposed=False)
         out = _weighted_sums(edges.forward, weights, h, average=average)
         ctx.save_for_backward(h, source, target, edge, log_total)
-        ctx.slope, ctx.average, ctx.edges = slope, average, edges
+        ctx.slope, ctx.average, ctx.graph, ctx.edges = slope, average, graph, edges
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         h, source, target, edge, log_total = ctx.saved_tensors
-        scores, edges = Scores(source, target, edge, ctx.slope), ctx.edges
-        weights = _weights(edges, scores, log_total, transposed=True)
+        scores, graph, edges = Scores(source, target, edge, ctx.slope), ctx.graph, ctx.edges
+        weights = _weights(graph, edges, scores, log_total, transposed=True)
         for_h, for_weights = _source_gradients(edges, weights, h, gradient.contiguous(), average=ctx.average)
         del weights
-        for_raw, for_target = _score_gradients(edges, scores, log_total, for_weights)
-        for_source = _sum_sources(edges, for_raw, source)
+        for_raw, for_target = _score_gradients(graph, edges, scores, log_total, for_weights)
+        for_source = _sum_sources(graph, for_raw, source)
         for_edge = None if edge is None else for_raw.to(edge.dtype)
-        return for_h, for_source, for_target, for_edge, None, None, None
+        return for_h, for_source, for_target, for_edge, None, None, None, None
 
 
-def _log_total(edges: _Edges, scores: Scores) -> Tensor:
-    graph, kept = edges.graph, edges.kept
+def _log_total(graph: Graph, edges: _Edges, scores: Scores) -> Tensor:
+    kept = edges.kept
     out = torch.empty(scores.target.shape, dtype=torch.float32, device=graph.device)
     if graph.num_nodes:
         launch(_log_total_kernel, (graph.num_nodes,))(
@@ -458,7 +458,7 @@ def _log_total(edges: _Edges, scores: Scores) -> Tensor:
     return out
 
 
-def _weights(edges: _Edges, scores: Scores, log_total: Tensor, *, transposed: bool) -> Tensor:
+def _weights(graph: Graph, edges: _Edges, scores: Scores, log_total: Tensor, *, transposed: bool) -> Tensor:
     """(H, entries) the weights of what the view keeps, in the places of one of its two matrices."""
     matrix = edges.backward if transposed else edges.forward
     places = edges.backward_places if transposed else edges.forward_places
@@ -479,7 +479,7 @@ def _weights(edges: _Edges, scores: Scores, log_total: Tensor, *, transposed: bo
             out,
             len(chunks.rows),
             heads,
-            edges.graph.num_edges,
+            graph.num_edges,
             out.shape[1],
             scores.slope,
             is_transposed=transposed,
@@ -534,8 +534,8 @@ def _source_gradients(
     per_head = max(1, triton.cdiv(width, blocks["block_columns"]))
     out = torch.empty(h.shape, dtype=h.dtype, device=h.device)
     partial = torch.empty(chunks.num_slots, h.shape[1], dtype=torch.float32, device=h.device)
-    num_edges = edges.graph.num_edges
-    for_weights = torch.empty(num_edges + len(h), per_head, heads, dtype=torch.float32, device=h.device)
+    num_edges = len(matrix.columns) - len(h)  # and a self-loop for each node
+    for_weights = torch.empty(len(matrix.columns), per_head, heads, dtype=torch.float32, device=h.device)
     if out.numel():
         launch(_source_gradient_kernel, (triton.cdiv(len(chunks.rows), blocks["block_chunks"]) * heads * per_head,))(
             matrix.first,
@@ -566,9 +566,11 @@ def _source_gradients(
     return out, for_weights
 
 
-def _score_gradients(edges: _Edges, scores: Scores, log_total: Tensor, for_weights: Tensor) -> tuple[Tensor, Tensor]:
+def _score_gradients(
+    graph: Graph, edges: _Edges, scores: Scores, log_total: Tensor, for_weights: Tensor
+) -> tuple[Tensor, Tensor]:
     """draw, (E + N, H), and its sums by target."""
-    graph, kept, heads = edges.graph, edges.kept, scores.num_heads
+    kept, heads = edges.kept, scores.num_heads
     for_raw = torch.empty(len(for_weights), heads, dtype=torch.float32, device=graph.device)
     for_target = torch.empty(scores.target.shape, dtype=scores.target.dtype, device=graph.device)
     if graph.num_nodes:
@@ -596,8 +598,8 @@ def _score_gradients(edges: _Edges, scores: Scores, log_total: Tensor, for_weigh
     return for_raw, for_target
 
 
-def _sum_sources(edges: _Edges, for_raw: Tensor, source: Tensor) -> Tensor:
-    back = edges.graph.transpose
+def _sum_sources(graph: Graph, for_raw: Tensor, source: Tensor) -> Tensor:
+    back = graph.transpose
     out = torch.empty(source.shape, dtype=source.dtype, device=source.device)
     if len(out):
         launch(_sum_sources_kernel, (len(out),))(
@@ -606,7 +608,7 @@ def _sum_sources(edges: _Edges, for_raw: Tensor, source: Tensor) -> Tensor:
             for_raw,
             out,
             out.shape[1],
-            edges.graph.num_edges,
+            graph.num_edges,
             block_heads=triton.next_power_of_2(out.shape[1]),
             block=32,
             num_warps=1,
