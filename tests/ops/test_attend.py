@@ -80,7 +80,7 @@ def test_csr_equals_the_reference(
 
 @needs_triton
 @settings(
-    max_examples=15,
+    max_examples=10,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # the interpreter is slow: no shrinking
     suppress_health_check=[HealthCheck.function_scoped_fixture],
@@ -114,6 +114,24 @@ def test_hubs_of_many_chunks_and_heads_of_many_blocks(
     h, scores = make_inputs(graph, heads=heads, width=width, with_edges=True)
     view = View(ViewSpec(edge_drop_prob=0.4), 3)
     check_against_reference(_triton_attend, graph, view, h, scores, average=average)
+
+
+@pytest.mark.parametrize("module", [_csr_attend, pytest.param(_triton_attend, marks=needs_triton)])
+@pytest.mark.parametrize("width", [3, 70])  # sums over 12 feature columns pay for the wider one alone
+@pytest.mark.parametrize("spec", [ViewSpec(), ViewSpec(0.3, 0.4), ViewSpec(0.3, 0.4, mask_elements=True)])
+def test_attending_to_features_equals_the_reference(
+    poisoned_memory: None, module: Any, width: int, spec: ViewSpec
+) -> None:
+    graph = make_random_graph(num_nodes=20, num_edges=90, seed=3)
+    graph = graph.with_features(graph.x.to_dense()).to(DEVICE)  # type: ignore[union-attr]
+    _, scores = make_inputs(graph, heads=2, width=1, with_edges=True)
+    weight = torch.randn(12, 2 * width, device=DEVICE, requires_grad=True)
+    results = [backend.attend_features(graph, View(spec, 7), weight, scores) for backend in (_torch, module)]
+    upstream = torch.randn_like(results[0])
+    gradients = [torch.autograd.grad(result, learned(weight, scores), upstream) for result in results]
+    torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
+    for ours, reference in zip(gradients[1], gradients[0], strict=True):
+        torch.testing.assert_close(ours, reference, rtol=1e-4, atol=1e-4)
 
 
 @needs_triton

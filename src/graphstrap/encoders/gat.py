@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from graphstrap.encoders._edges import edge_inputs
 from graphstrap.encoders.gcn import _join, _project, glorot, standardize
 from graphstrap.graph import Graph
-from graphstrap.ops import Scores, attend, attention_weights, edge_means
+from graphstrap.ops import Scores, attend, attend_features, attention_weights, edge_means
 from graphstrap.view import CLEAN, View
 
 
@@ -127,8 +127,11 @@ class _Layer(nn.Module):
             self.norm = nn.LayerNorm(size_out)
 
     def forward(self, graph: Graph, view: View, h: Tensor | None, edges: Tensor | None) -> Tensor:
-        table = self._times(graph, view, h, self._standard_weights())  # (N, H C)
-        z = attend(graph, view.masks, table, self.scores(graph, view, h, edges), average=self.is_last)
+        scores, weights = self.scores(graph, view, h, edges), self._standard_weights()
+        if h is None and not self.is_last and _is_plain(graph, view):
+            z = attend_features(graph, view.masks, weights[0], scores)
+        else:
+            z = attend(graph, view.masks, self._times(graph, view, h, weights), scores, average=self.is_last)
         z = z + self.bias.to(z.dtype)
         if len(self.skips):
             z = z + self._times(graph, view, h, list(self.skips))
@@ -153,3 +156,8 @@ class _Layer(nn.Module):
 
     def _standard_weights(self) -> list[Tensor]:
         return [standardize(w) if self.weight_standardization else w for w in self.weights]
+
+
+def _is_plain(graph: Graph, view: View) -> bool:
+    """Whether there is one node type, with features, each node with its own."""
+    return len(graph.features) == 1 and graph.features[0] is not None and not view.spec.shuffle_nodes

@@ -80,6 +80,15 @@ def attend(graph: Graph, view: View, h: Tensor, scores: Scores, *, average: bool
     return result
 
 
+def attend_features(graph: Graph, view: View, weight: Tensor, scores: Scores) -> Tensor:
+    """`attend` over the features of the only node type times a weight, (X o mask) W.
+
+    Dense features of few columns are attended to as they are and multiplied after: the sums are then over X, not X W.
+    """
+    result: Tensor = ATTENTION[backend(weight.device.type).name].attend_features(graph, view, weight, scores)
+    return result
+
+
 def attention_weights(graph: Graph, view: View, scores: Scores) -> tuple[Tensor, Tensor]:
     """What `attend` multiplies with: (E, H) for the edges, 0 where the view drops one, and (N, H) for the self-loops.
 

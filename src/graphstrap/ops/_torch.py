@@ -59,6 +59,11 @@ def attend(graph: Graph, view: View, h: Tensor, scores: Scores, average: bool) -
     return out.mean(1) if average else out.flatten(1)
 
 
+def attend_features(graph: Graph, view: View, weight: Tensor, scores: Scores) -> Tensor:
+    """Attention over (X o mask) W; see `graphstrap.ops.attend_features`."""
+    return attend(graph, view, project(graph, view, weight, 0), scores, False)
+
+
 def attention_weights(graph: Graph, view: View, scores: Scores) -> Tensor:
     """(E + N, H) of the edges, then of the self-loops; see `graphstrap.ops.attention_weights`."""
     nodes = torch.arange(graph.num_nodes, device=graph.device)

@@ -78,7 +78,7 @@ def _project(graph: Graph, view: View, weights: list[Tensor], block: int) -> Seq
             return _split_product(graph, view, block, hot_columns(features, dtype), weights)
         return _times(masked_features(graph, view, block, features), *weights, dtype=dtype)
     columns = column_mask(graph, view, block)
-    return [features @ _masked(weight, columns, features) for weight in weights]
+    return [features @ masked_weight(weight, columns, features) for weight in weights]
 
 
 def batch_norm_prelu(x: Tensor, norm: nn.BatchNorm1d, slope: Tensor) -> Tensor:
@@ -247,7 +247,7 @@ def _times(matrices: _Pair, *tables: Tensor, dtype: torch.dtype | None = None) -
     return result
 
 
-def _masked(weight: Tensor, columns: Tensor | None, features: Tensor) -> Tensor:
+def masked_weight(weight: Tensor, columns: Tensor | None, features: Tensor) -> Tensor:
     """m o W, in the features' type, with rows of zeros where the features have columns of zeros."""
     result: Tensor = _MaskedWeight.apply(weight, columns, features.shape[1], features.dtype)  # type: ignore[no-untyped-call]
     return result

@@ -27,7 +27,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from graphstrap.graph import Graph
-from graphstrap.ops import _csr_attend, _triton
+from graphstrap.ops import _csr, _csr_attend, _triton
+from graphstrap.ops._csr_attend import is_worth_summing, times_heads
 from graphstrap.ops._scores import Scores
 from graphstrap.ops._triton_sparse import IS_AVAILABLE, ChunkedMatrix, combine, compact, launch
 from graphstrap.view import View
@@ -152,13 +153,15 @@ if IS_AVAILABLE:
         room,
         scale,
         heads_here: tl.constexpr,
+        is_shared: tl.constexpr,
         blocks_per_head: tl.constexpr,
         is_large: tl.constexpr,
         block_chunks: tl.constexpr,
         block_entries: tl.constexpr,
         block_columns: tl.constexpr,
     ):
-        """Weighted sums of table rows for a block of columns of one head, or of all heads together."""
+        """Weighted sums of table rows for a block of columns of one head, or of all heads together. `is_shared`: all
+        heads have one table."""
         groups = blocks_per_head if heads_here > 1 else num_heads * blocks_per_head
         chunk = tl.program_id(0) // groups * block_chunks + tl.arange(0, block_chunks)
         group = tl.program_id(0) % groups
@@ -180,7 +183,8 @@ if IS_AVAILABLE:
             for other_head in tl.static_range(heads_here):
                 head = own_head + other_head
                 weight = tl.load(weights + head.to(tl.int64) * room + place, mask=valid, other=0.0)
-                source = ((column * num_heads + head) * width)[:, :, None] + wanted[None, None, :]
+                start = column * width if is_shared else (column * num_heads + head) * width
+                source = start[:, :, None] + wanted[None, None, :]
                 total += tl.load(table + source, mask=mask, other=0.0).to(tl.float32) * weight[:, :, None]
         out_width = width if heads_here > 1 else num_heads * width
         to_column = own_head * width + wanted
@@ -217,6 +221,7 @@ if IS_AVAILABLE:
         width,
         room,
         scale,
+        is_averaged: tl.constexpr,
         is_shared: tl.constexpr,
         blocks_per_head: tl.constexpr,
         is_large: tl.constexpr,
@@ -224,7 +229,8 @@ if IS_AVAILABLE:
         block_entries: tl.constexpr,
         block_columns: tl.constexpr,
     ):
-        """dh of a block of one head's columns, and its part of da. `is_shared`: all heads have one gradient."""
+        """dh of a block of one head's columns, and its part of da. `is_averaged`: all heads have one gradient;
+        `is_shared`: they have one table, which gets none."""
         groups = num_heads * blocks_per_head
         chunk = tl.program_id(0) // groups * block_chunks + tl.arange(0, block_chunks)
         group = tl.program_id(0) % groups
@@ -236,7 +242,8 @@ if IS_AVAILABLE:
         count = tl.load(counts + chunk, mask=real, other=0)
         opens = tl.load(opens_row + chunk, mask=real, other=0) != 0
         row = tl.load(rows + chunk, mask=real, other=0)
-        own = (row.to(tl.int64) * num_heads + head)[:, None] * width + wanted[None, :]
+        own_start = row.to(tl.int64) * width if is_shared else (row.to(tl.int64) * num_heads + head) * width
+        own = own_start[:, None] + wanted[None, :]
         h = tl.load(table + own, mask=real[:, None] & inside[None, :], other=0.0).to(tl.float32)
         total = tl.zeros((block_chunks, block_entries, block_columns), dtype=tl.float32)
         for done in range(0, tl.max(count, axis=0), block_entries):
@@ -247,7 +254,7 @@ if IS_AVAILABLE:
             if is_large:
                 column = column.to(tl.int64)
             weight = tl.load(weights + head.to(tl.int64) * room + place, mask=valid, other=0.0)
-            start = column * width if is_shared else (column * num_heads + head) * width
+            start = column * width if is_averaged else (column * num_heads + head) * width
             mask = valid[:, :, None] & inside[None, None, :]
             g = tl.load(gradient + start[:, :, None] + wanted[None, None, :], mask=mask, other=0.0).to(tl.float32)
             total += g * weight[:, :, None]
@@ -256,18 +263,10 @@ if IS_AVAILABLE:
             target = tl.where(opens[:, None] & (number[None, :] == 0), num_edges + row[:, None], target)
             to = (target.to(tl.int64) * blocks_per_head + block) * num_heads + head
             tl.store(for_weights + to, product, mask=valid)
-        _store_rows(
-            out,
-            partial,
-            rows,
-            slots,
-            chunk,
-            real,
-            tl.sum(total, axis=1) * scale,
-            num_heads * width,
-            head * width + wanted,
-            inside,
-        )
+        if not is_shared:
+            result = tl.sum(total, axis=1) * scale
+            columns_out = head * width + wanted
+            _store_rows(out, partial, rows, slots, chunk, real, result, num_heads * width, columns_out, inside)
 
     @triton.jit
     def _sum_of_parts(parts, place, heads, here, num_heads, num_parts: tl.constexpr):
@@ -380,9 +379,24 @@ def attend(graph: Graph, view: View, h: Tensor, scores: Scores, average: bool) -
     """See `graphstrap.ops.attend`."""
     if h.dtype == torch.float64:
         return _csr_attend.attend(graph, view, h, scores, average)
+    return _attend(graph, view, h, scores, average=average, shared=False)
+
+
+def attend_features(graph: Graph, view: View, weight: Tensor, scores: Scores) -> Tensor:
+    """See `graphstrap.ops.attend_features`."""
+    if weight.dtype == torch.float64:
+        return _csr_attend.attend_features(graph, view, weight, scores)
+    features = _csr.best_form(graph, 0, weight, aligned=True)
+    if not is_worth_summing(features, view, weight):
+        return attend(graph, view, _triton.project(graph, view, weight, 0), scores, False)
+    masked = _triton.masked_weight(weight, _triton.column_mask(graph, view, 0), features)
+    return times_heads(_attend(graph, view, features, scores, average=False, shared=True), masked, scores.num_heads)
+
+
+def _attend(graph: Graph, view: View, h: Tensor, scores: Scores, *, average: bool, shared: bool) -> Tensor:
     edges = _edges(graph, view, scores.edge is not None)
     source, target, edge = (None if part is None else part.contiguous() for part in scores[:3])
-    result: Tensor = _Attend.apply(h.contiguous(), source, target, edge, scores.slope, average, graph, edges)  # type: ignore[no-untyped-call]
+    result: Tensor = _Attend.apply(h.contiguous(), source, target, edge, scores.slope, average, shared, graph, edges)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -409,15 +423,16 @@ class _Attend(torch.autograd.Function):
         edge: Tensor | None,
         slope: float,
         average: bool,
+        shared: bool,
         graph: Graph,
         edges: _Edges,
     ) -> Tensor:
         scores = Scores(source, target, edge, slope)
         log_total = _log_total(graph, edges, scores)
         weights = _weights(graph, edges, scores, log_total, transposed=False)
-        out = _weighted_sums(edges.forward, weights, h, average=average)
+        out = _weighted_sums(edges.forward, weights, h, average=average, shared=shared)
         ctx.save_for_backward(h, source, target, edge, log_total)
-        ctx.slope, ctx.average, ctx.graph, ctx.edges = slope, average, graph, edges
+        ctx.slope, ctx.average, ctx.shared, ctx.graph, ctx.edges = slope, average, shared, graph, edges
         return out
 
     @staticmethod
@@ -426,12 +441,13 @@ class _Attend(torch.autograd.Function):
         h, source, target, edge, log_total = ctx.saved_tensors
         scores, graph, edges = Scores(source, target, edge, ctx.slope), ctx.graph, ctx.edges
         weights = _weights(graph, edges, scores, log_total, transposed=True)
-        for_h, for_weights = _source_gradients(edges, weights, h, gradient.contiguous(), average=ctx.average)
+        kinds = {"average": ctx.average, "shared": ctx.shared}
+        for_h, for_weights = _source_gradients(edges.backward, edges.backward_places, weights, h, gradient, **kinds)
         del weights
         for_raw, for_target = _score_gradients(graph, edges, scores, log_total, for_weights)
         for_source = _sum_sources(graph, for_raw, source)
         for_edge = None if edge is None else for_raw.to(edge.dtype)
-        return for_h, for_source, for_target, for_edge, None, None, None, None
+        return for_h, for_source, for_target, for_edge, None, None, None, None, None
 
 
 def _log_total(graph: Graph, edges: _Edges, scores: Scores) -> Tensor:
@@ -491,10 +507,10 @@ def _weights(graph: Graph, edges: _Edges, scores: Scores, log_total: Tensor, *, 
     return out
 
 
-def _weighted_sums(matrix: ChunkedMatrix, weights: Tensor, h: Tensor, *, average: bool) -> Tensor:
+def _weighted_sums(matrix: ChunkedMatrix, weights: Tensor, h: Tensor, *, average: bool, shared: bool) -> Tensor:
     chunks, heads = matrix.chunks, len(weights)
-    width = h.shape[1] // heads
-    out = torch.empty(len(h), width if average else h.shape[1], dtype=h.dtype, device=h.device)
+    width = h.shape[1] if shared else h.shape[1] // heads
+    out = torch.empty(len(h), width if average else heads * width, dtype=h.dtype, device=h.device)
     partial = torch.empty(chunks.num_slots, out.shape[1], dtype=torch.float32, device=h.device)
     if out.numel():
         blocks = _blocks(width, h.dtype)
@@ -516,6 +532,7 @@ def _weighted_sums(matrix: ChunkedMatrix, weights: Tensor, h: Tensor, *, average
             weights.shape[1],
             1.0 / heads if average else 1.0,
             heads_here=heads if average else 1,
+            is_shared=shared,
             blocks_per_head=per_head,
             is_large=h.numel() >= 2**31,
             **blocks,
@@ -525,15 +542,15 @@ def _weighted_sums(matrix: ChunkedMatrix, weights: Tensor, h: Tensor, *, average
 
 
 def _source_gradients(
-    edges: _Edges, weights: Tensor, h: Tensor, gradient: Tensor, *, average: bool
-) -> tuple[Tensor, Tensor]:
-    """dh, and the parts of da: (E + N, blocks of a head's columns, H)."""
-    matrix, heads = edges.backward, len(weights)
-    chunks, width = matrix.chunks, h.shape[1] // heads
+    matrix: ChunkedMatrix, places: Tensor, weights: Tensor, h: Tensor, gradient: Tensor, *, average: bool, shared: bool
+) -> tuple[Tensor | None, Tensor]:
+    """dh, unless heads share the table, and the parts of da: (E + N, blocks of a head's columns, H)."""
+    chunks, heads = matrix.chunks, len(weights)
+    width = h.shape[1] if shared else h.shape[1] // heads
     blocks = _blocks(width, h.dtype)
     per_head = max(1, triton.cdiv(width, blocks["block_columns"]))
     out = torch.empty(h.shape, dtype=h.dtype, device=h.device)
-    partial = torch.empty(chunks.num_slots, h.shape[1], dtype=torch.float32, device=h.device)
+    partial = torch.empty(0 if shared else chunks.num_slots, h.shape[1], dtype=torch.float32, device=h.device)
     num_edges = len(matrix.columns) - len(h)  # and a self-loop for each node
     for_weights = torch.empty(len(matrix.columns), per_head, heads, dtype=torch.float32, device=h.device)
     if out.numel():
@@ -544,10 +561,10 @@ def _source_gradients(
             chunks.opens_row,
             chunks.slots,
             matrix.columns,
-            edges.backward_places,
+            places,
             weights,
             h,
-            gradient,
+            gradient.contiguous(),
             out,
             partial,
             for_weights,
@@ -557,13 +574,15 @@ def _source_gradients(
             width,
             weights.shape[1],
             1.0 / heads if average else 1.0,
-            is_shared=average,
+            is_averaged=average,
+            is_shared=shared,
             blocks_per_head=per_head,
-            is_large=h.numel() >= 2**31,
+            is_large=max(h.numel(), gradient.numel()) >= 2**31,
             **blocks,
         )
-        combine(chunks, [out], [partial])
-    return out, for_weights
+        if not shared:
+            combine(chunks, [out], [partial])
+    return None if shared else out, for_weights
 
 
 def _score_gradients(
