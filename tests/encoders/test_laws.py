@@ -15,7 +15,7 @@ from graphstrap import ops
 from graphstrap.encoders import edge_size, encode_both
 from graphstrap.graph import Graph
 from graphstrap.methods import METHODS, encoder_maker
-from graphstrap.ops import _torch
+from graphstrap.ops import _torch, _triton, _triton_attend, _triton_messages
 from graphstrap.ops._masks import kept_columns, kept_edges
 from graphstrap.recipe import Recipe
 from graphstrap.view import CLEAN, View, ViewSpec
@@ -122,6 +122,26 @@ def test_gradients_equal_those_of_the_reference_backend(name: str, monkeypatch: 
     for table in ("BACKENDS", "ATTENTION", "MESSAGES"):
         monkeypatch.setattr(ops, table, {"csr": _torch})
     for ours, reference in zip(fast, gradients(), strict=True):
+        torch.testing.assert_close(ours, reference, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.skipif(not _triton.IS_AVAILABLE, reason="Triton is not installed")
+@pytest.mark.parametrize("name", ["mean-pooling", "gat", "gat, layer norm", "mpnn"])
+@pytest.mark.parametrize("num_edges", [0, 40])
+def test_kernels_give_the_gradients_of_the_reference(
+    name: str, num_edges: int, monkeypatch: pytest.MonkeyPatch, poisoned_memory: None
+) -> None:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    graph = with_edge_data(make_random_graph(num_nodes=12, num_edges=num_edges, seed=4)).to(device)
+    encoder, upstream = make_encoder(name, graph).to(device), torch.randn(12, 8, device=device)
+    results = []
+    for modules in ((_torch,) * 3, (_triton, _triton_attend, _triton_messages)):
+        for table, module in zip(("BACKENDS", "ATTENTION", "MESSAGES"), modules, strict=True):
+            monkeypatch.setattr(ops, table, {ops.backend(device).name: module})
+        h = encoder(graph, VIEW)
+        gradients = torch.autograd.grad(h, list(encoder.parameters()), upstream, allow_unused=num_edges == 0)
+        results.append((h, *(g for g in gradients if g is not None)))
+    for ours, reference in zip(results[1], results[0], strict=True):
         torch.testing.assert_close(ours, reference, rtol=1e-3, atol=1e-3)
 
 

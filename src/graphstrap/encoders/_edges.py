@@ -24,17 +24,26 @@ def edge_inputs(graph: Graph, size: int) -> Tensor | None:
     """(E, size) those numbers, as they are; None where an encoder was made for edges without any."""
     if size == 0:
         return None
-    if edge_size(graph) != size:
+    if graph not in _inputs:
+        _inputs[graph] = _table(graph)
+    found = _inputs[graph]
+    if found.shape[1] != size:
         raise InputError(
             f"the encoder was made for edges of {size} numbers (types, weight, columns), this graph's have "
-            f"{edge_size(graph)}: give the same edge types and columns"
+            f"{found.shape[1]}: give the same edge types and columns"
         )
-    if graph not in _inputs:
-        parts = [] if graph.edge_types is None else [F.one_hot(graph.edge_types.long(), _num_types(graph)).float()]
-        parts += [] if graph.edge_weights is None else [graph.edge_weights[:, None].float()]
-        parts += [] if graph.edge_columns is None else [graph.edge_columns.float()]
-        _inputs[graph] = torch.cat(parts, dim=1)
-    return _inputs[graph]
+    return found
+
+
+def _table(graph: Graph) -> Tensor:
+    parts = [torch.zeros(graph.num_edges, 0, device=graph.device)]
+    if graph.edge_types is not None:
+        parts.append(F.one_hot(graph.edge_types.long(), _num_types(graph)).float())
+    if graph.edge_weights is not None:
+        parts.append(graph.edge_weights[:, None].float())
+    if graph.edge_columns is not None:
+        parts.append(graph.edge_columns.float())
+    return torch.cat(parts, dim=1)
 
 
 def _num_types(graph: Graph) -> int:

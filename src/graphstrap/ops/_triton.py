@@ -109,8 +109,8 @@ def layer_norm_prelu(x: Tensor, norm: nn.LayerNorm, slope: Tensor, shift: Tensor
 
 def bias_prelu(x: Tensor, bias: Tensor, slope: Tensor) -> Tensor:
     """PReLU of x + bias, fused."""
-    if x.dtype == torch.float64:
-        return _torch.bias_prelu(x, bias, slope)
+    if x.dtype == torch.float64 or not len(x):  # no rows: a graph without edges
+        return _torch.bias_prelu(x, bias.to(x.dtype), slope)
     return _finish.bias_prelu(x, slope, bias=bias)
 
 
