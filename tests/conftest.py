@@ -16,6 +16,7 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # before Triton is imported: its kernels then run on a CPU
 
 from graphstrap.graph import Graph
+from graphstrap.ops import _triton_sparse
 
 torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)
 
@@ -27,6 +28,28 @@ def data_folder() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("GRAPHSTRAP_DATA does not name a folder of real graphs")
     return Path(folder)
+
+
+@pytest.fixture
+def poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fresh memory is full of NaN, or of -1: whatever a kernel forgets to write shows."""
+    fresh = torch.empty
+
+    def poison(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.fill_(float("nan")) if tensor.is_floating_point() else tensor.fill_(-1)
+
+    monkeypatch.setattr(torch, "empty", lambda *a, **k: poison(fresh(*a, **k)))
+    monkeypatch.setattr(
+        torch.Tensor,
+        "new_empty",
+        lambda self, *a, **k: poison(fresh(*a, **{"dtype": self.dtype, "device": self.device, **k})),
+    )
+
+
+@pytest.fixture
+def narrow_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks of 16 entries, so that small graphs have rows of several."""
+    monkeypatch.setattr(_triton_sparse, "CHUNK", 16)
 
 
 @pytest.fixture

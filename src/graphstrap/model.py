@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
+from graphstrap.encoders import edge_size
 from graphstrap.errors import InputError
 from graphstrap.features import FeatureTransform
 from graphstrap.graph import Graph
@@ -31,17 +32,19 @@ class Model:
     seed: int
     own_features: OwnFeatures | None = None
     num_nodes: int = 0  # of the graph it was trained on
+    edge_size: int = 0  # how many numbers its edges have, see `encoders.edge_size`
 
     @classmethod
     def build(cls, graph: Graph, recipe: Recipe, *, seed: int) -> Model:
         """Fresh weights for a graph, its feature transform fitted."""
         data = recipe.data
         transform = FeatureTransform.fit(graph, scaling=data.feature_scaling, structural_size=data.structural_size)
-        method = _build(recipe, transform, num_nodes=graph.num_nodes, seed=seed)
+        sizes = {"num_nodes": graph.num_nodes, "edge_size": edge_size(graph)}
+        method = _build(recipe, transform, seed=seed, **sizes)
         own_features = None
         if recipe.encoder.own_features:
             own_features = OwnFeatures.fit(transform(graph), num_columns=recipe.encoder.own_features)
-        return cls(recipe, transform, method, seed, own_features, graph.num_nodes)
+        return cls(recipe, transform, method, seed, own_features, **sizes)
 
     def started_from(self, earlier: Model) -> Model:
         """This model with another's weights, and its way of preparing features: the weights were learned on that."""
@@ -70,6 +73,7 @@ class Model:
             "transform": info,
             "seed": self.seed,
             "num_nodes": self.num_nodes,
+            "edge_size": self.edge_size,
         }
 
     def save(self, folder: Path) -> None:
@@ -94,15 +98,16 @@ class Model:
             raise InputError(f"{path} was made by a newer Graphstrap (format {info['format']}): upgrade to read it")
         recipe = parse_recipe(info["recipe"], origin=str(path))
         transform = FeatureTransform.from_state(info["transform"], with_prefix(tensors, "transform."))
-        method = _build(recipe, transform, num_nodes=info.get("num_nodes", 0), seed=info["seed"])
+        sizes = {name: info.get(name, 0) for name in ("num_nodes", "edge_size")}
+        method = _build(recipe, transform, seed=info["seed"], **sizes)
         load_state(cast(nn.Module, method), with_prefix(tensors, "method."), path)
         basis = tensors.get("own_features.basis")
         own_features = None if basis is None else OwnFeatures(basis)
-        return cls(recipe, transform, method, info["seed"], own_features, info.get("num_nodes", 0))
+        return cls(recipe, transform, method, info["seed"], own_features, **sizes)
 
 
-def _build(recipe: Recipe, transform: FeatureTransform, *, num_nodes: int, seed: int) -> Method:
+def _build(recipe: Recipe, transform: FeatureTransform, *, num_nodes: int, edge_size: int, seed: int) -> Method:
     if recipe.method.name not in METHODS:
         raise InputError(f"method {recipe.method.name!r} is not trained by `fit`: take one of {', '.join(METHODS)}")
     build = METHODS[recipe.method.name]
-    return build(recipe, input_sizes=transform.output_sizes, num_nodes=num_nodes, seed=seed)
+    return build(recipe, input_sizes=transform.output_sizes, num_nodes=num_nodes, edge_size=edge_size, seed=seed)

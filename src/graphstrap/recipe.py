@@ -64,14 +64,16 @@ class ViewsRecipe:
 @dataclass(frozen=True)
 class EncoderRecipe:
     """`batch_norm_decay` is the paper's (0.99 keeps 99 % of the old statistics); 0.01 is how the authors' code reads
-    it.
+    it. The sizes are those of layers; of one head of each layer for `gat`; of the MLPs' hidden layers and of the states
+    for `mpnn`. `norm` "graph" is for `gcn` and `mean-pooling`, `root_weight` for `mean-pooling`, `num_heads` and
+    `num_output_heads` for `gat`, `num_steps` and `aggregation` (of messages) for `mpnn`.
 
     `norm`: over the nodes of a batch, over a node's columns, or over all nodes and columns of each graph.
     `own_features`: how many columns of the node's own features, compressed, are appended to the embedding; 0 for none.
     `batch_norm_statistics`: "running" averages of training views, or "recalibrated" on the clean graph before freezing.
     """
 
-    name: str = _setting("gcn", choices=("gcn", "mlp", "mean-pooling", "gat"))
+    name: str = _setting("gcn", choices=("gcn", "mean-pooling", "gat", "mpnn", "mlp"))
     hidden_sizes: tuple[int, ...] = _setting((256,), low=1, high=65536)
     embedding_size: int = _setting(128, low=1, high=65536)
     own_features: int = _setting(0, low=0, high=4096)
@@ -79,6 +81,11 @@ class EncoderRecipe:
     weight_standardization: bool = _setting(False)
     batch_norm_decay: float = _setting(0.99, low=0.0, high=1.0)
     batch_norm_statistics: str = _setting("running", choices=("running", "recalibrated"))
+    root_weight: bool = _setting(False)
+    num_heads: int = _setting(4, low=1, high=1024)
+    num_output_heads: int = _setting(6, low=1, high=1024)
+    num_steps: int = _setting(4, low=1, high=1024)
+    aggregation: str = _setting("mean", choices=("mean", "sum"))
 
 
 @dataclass(frozen=True)
@@ -140,6 +147,7 @@ class Recipe:
             )
         if self.train.graphs_per_step and self.method.name in ("deepwalk", "node2vec"):
             raise InputError(f"{self.method.name} knows nodes by number, so it sees all graphs: use graphs_per_step=0")
+        _check_encoder(self.encoder)
 
     def with_settings(self, settings: Mapping[str, Any]) -> Recipe:
         """A copy with dotted keys replaced, such as {"train.steps": 2000}. Fewer steps shorten the warm-up in
@@ -236,6 +244,19 @@ def _update(recipe: Recipe, tree: Mapping[str, Any]) -> Recipe:
             checked["warmup_steps"] = round(recipe.train.warmup_steps * checked["steps"] / recipe.train.steps)
         changes[section] = replace(getattr(recipe, section), **checked)
     return replace(recipe, **changes)
+
+
+def _check_encoder(encoder: EncoderRecipe) -> None:
+    """Settings that do not go together."""
+    name = encoder.name
+    if encoder.norm == "graph" and name not in ("gcn", "mean-pooling"):
+        raise InputError(f"encoder.norm=graph is for gcn and mean-pooling: take batch, layer or none for {name}")
+    if encoder.weight_standardization and name == "mpnn":
+        raise InputError("encoder.weight_standardization is not for mpnn: switch it off")
+    if name == "mpnn" and not encoder.hidden_sizes:
+        raise InputError("encoder.hidden_sizes are the hidden layers of the mpnn's MLPs: give at least one")
+    if name == "mean-pooling" and len(set(encoder.hidden_sizes)) > 1:
+        raise InputError("encoder.hidden_sizes must all be the same for mean-pooling, which adds them up")
 
 
 def _check_key(key: str, known: list[str]) -> None:

@@ -11,7 +11,9 @@ from conftest import make_random_graph
 from graphstrap import ops
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
+from graphstrap.io.pyg import import_pyg
 from graphstrap.ops import _csr, _torch
+from graphstrap.ops._masks import kept_edges
 from graphstrap.view import CLEAN, View, ViewSpec
 
 graphs = st.builds(
@@ -110,6 +112,22 @@ def test_propagate_against_a_dense_matrix() -> None:
     }
     for norm in ops.NORMS:
         torch.testing.assert_close(ops.propagate(graph, CLEAN, h, norm=norm), expected[norm])
+
+
+def test_edge_weights_count_as_in_pygs_gcn_norm() -> None:
+    """With what the view keeps: degree = sum of kept weights + 1."""
+    graph = make_random_graph(num_nodes=25, num_edges=80, seed=3, weighted=True)
+    view = View(ViewSpec(edge_drop_prob=0.3), 4)
+    kept = kept_edges(graph, view)
+    assert kept is not None
+    assert graph.edge_weights is not None
+    gcn_norm = import_pyg("nn.conv.gcn_conv").gcn_norm
+    edges, weights = gcn_norm(
+        torch.stack([graph.indices.long(), graph.targets])[:, kept], graph.edge_weights[kept], num_nodes=25
+    )
+    h = torch.randn(25, 3)
+    expected = torch.zeros(25, 3).index_add(0, edges[1], weights[:, None] * h[edges[0]])
+    torch.testing.assert_close(ops.propagate(graph, view, h), expected)
 
 
 def test_a_view_that_drops_everything_leaves_only_self_loops() -> None:

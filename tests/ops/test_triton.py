@@ -20,7 +20,10 @@ from graphstrap.ops._triton_sparse import Chunks, compact, keep_bytes
 from graphstrap.sparse import SparseMatrix
 from graphstrap.view import CLEAN, View, ViewSpec
 
-pytestmark = pytest.mark.skipif(not _triton.IS_AVAILABLE, reason="Triton is not installed")
+pytestmark = [
+    pytest.mark.skipif(not _triton.IS_AVAILABLE, reason="Triton is not installed"),
+    pytest.mark.usefixtures("poisoned_memory"),
+]
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 few = settings(
     max_examples=10,
@@ -43,28 +46,6 @@ graphs = st.builds(
     seed=st.integers(0, 1000),
     weighted=st.booleans(),
 )
-
-
-@pytest.fixture(autouse=True)
-def poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fresh memory is full of NaN, or of -1: whatever a kernel forgets to write shows."""
-    fresh = torch.empty
-
-    def poison(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.fill_(float("nan")) if tensor.is_floating_point() else tensor.fill_(-1)
-
-    monkeypatch.setattr(torch, "empty", lambda *a, **k: poison(fresh(*a, **k)))
-    monkeypatch.setattr(
-        torch.Tensor,
-        "new_empty",
-        lambda self, *a, **k: poison(fresh(*a, **{"dtype": self.dtype, "device": self.device, **k})),
-    )
-
-
-@pytest.fixture
-def narrow_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chunks of 16 entries, so that small graphs have rows of several."""
-    monkeypatch.setattr(_triton_sparse, "CHUNK", 16)
 
 
 @few

@@ -9,12 +9,22 @@ import torch
 from torch import Tensor, nn
 
 from graphstrap.encoders import gcn
+from graphstrap.encoders._edges import edge_size as edge_size
+from graphstrap.encoders.gat import GAT
 from graphstrap.encoders.gcn import GCN
+from graphstrap.encoders.mean_pooling import MeanPooling
 from graphstrap.encoders.mlp import MLP
+from graphstrap.encoders.mpnn import MPNN
 from graphstrap.graph import Graph
 from graphstrap.view import CLEAN, View
 
-ENCODERS: dict[str, Callable[..., nn.Module]] = {"gcn": GCN, "mlp": MLP}
+ENCODERS: dict[str, Callable[..., nn.Module]] = {
+    "gcn": GCN,
+    "mean-pooling": MeanPooling,
+    "gat": GAT,
+    "mpnn": MPNN,
+    "mlp": MLP,
+}
 
 
 class Encoder(Protocol):

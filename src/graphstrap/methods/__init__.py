@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,16 @@ from graphstrap.methods.skip_gram import SkipGram
 from graphstrap.recipe import Recipe
 from graphstrap.view import View
 
+_NORM = ("norm", "batch_norm_decay")
+_ENCODER_SETTINGS = {
+    "gcn": (*_NORM, "weight_standardization"),
+    "mean-pooling": (*_NORM, "weight_standardization", "root_weight"),
+    "gat": (*_NORM, "weight_standardization", "num_heads", "num_output_heads"),
+    "mpnn": (*_NORM, "num_steps", "aggregation"),
+    "mlp": (*_NORM, "weight_standardization"),
+}
+_READS_EDGES = ("gat", "mpnn")
+
 
 class Method(Protocol):
     """What the training loop asks of a method, besides being a torch module."""
@@ -38,10 +48,12 @@ class Method(Protocol):
     def embed(self, graph: Graph) -> Tensor: ...
 
 
-def build_bgrl(recipe: Recipe, *, input_sizes: Sequence[int], seed: int, num_nodes: int = 0) -> BGRL:
+def build_bgrl(
+    recipe: Recipe, *, input_sizes: Sequence[int], seed: int, num_nodes: int = 0, edge_size: int = 0
+) -> BGRL:
     """BGRL with fresh weights. Online and target draw theirs from different children of the seed."""
     return BGRL(
-        encoder_maker(recipe, input_sizes),
+        encoder_maker(recipe, input_sizes, edge_size),
         predictor_hidden_size=recipe.method.predictor_hidden_size,
         target_decay=recipe.method.target_decay,
         total_steps=recipe.train.steps,
@@ -50,23 +62,27 @@ def build_bgrl(recipe: Recipe, *, input_sizes: Sequence[int], seed: int, num_nod
     )
 
 
-def build_gmi(recipe: Recipe, *, input_sizes: Sequence[int], seed: int, num_nodes: int = 0) -> GMI:
+def build_gmi(recipe: Recipe, *, input_sizes: Sequence[int], seed: int, num_nodes: int = 0, edge_size: int = 0) -> GMI:
     """GMI with fresh weights; 5 negatives, the authors' number, unless the recipe gives another."""
-    make_encoder = encoder_maker(recipe, input_sizes)
+    make_encoder = encoder_maker(recipe, input_sizes, edge_size)
     return GMI(make_encoder, num_negatives=recipe.method.num_negatives or 5, generator=_generator(seed, 0))
 
 
-def build_mvgrl(recipe: Recipe, *, input_sizes: Sequence[int], seed: int, num_nodes: int = 0) -> MVGRL:
+def build_mvgrl(
+    recipe: Recipe, *, input_sizes: Sequence[int], seed: int, num_nodes: int = 0, edge_size: int = 0
+) -> MVGRL:
     """MVGRL with fresh weights. The two encoders draw theirs from different children of the seed."""
     generators = (_generator(seed, 0), _generator(seed, 1))
-    make_encoder = encoder_maker(recipe, input_sizes)
+    make_encoder = encoder_maker(recipe, input_sizes, edge_size)
     return MVGRL(make_encoder, teleport_prob=recipe.method.teleport_prob, generators=generators)
 
 
-def build_grace(recipe: Recipe, *, input_sizes: Sequence[int], seed: int, num_nodes: int = 0) -> GRACE:
+def build_grace(
+    recipe: Recipe, *, input_sizes: Sequence[int], seed: int, num_nodes: int = 0, edge_size: int = 0
+) -> GRACE:
     """GRACE with fresh weights; GCA too, whose views alone differ."""
     return GRACE(
-        encoder_maker(recipe, input_sizes),
+        encoder_maker(recipe, input_sizes, edge_size),
         temperature=recipe.method.temperature,
         projector_size=recipe.method.projector_size,
         num_negatives=recipe.method.num_negatives,
@@ -74,18 +90,22 @@ def build_grace(recipe: Recipe, *, input_sizes: Sequence[int], seed: int, num_no
     )
 
 
-def build_barlow_twins(recipe: Recipe, *, input_sizes: Sequence[int], seed: int, num_nodes: int = 0) -> BarlowTwins:
+def build_barlow_twins(
+    recipe: Recipe, *, input_sizes: Sequence[int], seed: int, num_nodes: int = 0, edge_size: int = 0
+) -> BarlowTwins:
     """Graph Barlow Twins with fresh weights."""
-    make_encoder = encoder_maker(recipe, input_sizes)
+    make_encoder = encoder_maker(recipe, input_sizes, edge_size)
     return BarlowTwins(make_encoder, redundancy_weight=recipe.method.redundancy_weight, generator=_generator(seed, 0))
 
 
-def build_dgi(recipe: Recipe, *, input_sizes: Sequence[int], seed: int, num_nodes: int = 0) -> DGI:
+def build_dgi(recipe: Recipe, *, input_sizes: Sequence[int], seed: int, num_nodes: int = 0, edge_size: int = 0) -> DGI:
     """DGI with fresh weights."""
-    return DGI(encoder_maker(recipe, input_sizes), generator=_generator(seed, 0))
+    return DGI(encoder_maker(recipe, input_sizes, edge_size), generator=_generator(seed, 0))
 
 
-def build_skip_gram(recipe: Recipe, *, input_sizes: Sequence[int], seed: int, num_nodes: int) -> SkipGram:
+def build_skip_gram(
+    recipe: Recipe, *, input_sizes: Sequence[int], seed: int, num_nodes: int, edge_size: int = 0
+) -> SkipGram:
     """DeepWalk, or node2vec, which alone reads its two weights. Features are not looked at. 5 negatives unless the
     recipe gives another number; so many walks a step that `train.steps` of them make `walks_per_node` a node."""
     settings, is_biased = recipe.method, recipe.method.name == "node2vec"
@@ -102,23 +122,23 @@ def build_skip_gram(recipe: Recipe, *, input_sizes: Sequence[int], seed: int, nu
     )
 
 
-def encoder_maker(recipe: Recipe, input_sizes: Sequence[int]) -> Callable[[torch.Generator], nn.Module]:
+def encoder_maker(
+    recipe: Recipe, input_sizes: Sequence[int], edge_size: int = 0
+) -> Callable[[torch.Generator], nn.Module]:
     """What makes an encoder of the recipe's kind with fresh weights."""
+    settings = recipe.encoder
+    options: dict[str, Any] = {name: getattr(settings, name) for name in _ENCODER_SETTINGS[settings.name]}
+    if settings.name in _READS_EDGES:
+        options["edge_size"] = edge_size
 
     def make_encoder(generator: torch.Generator) -> nn.Module:
-        return ENCODERS[recipe.encoder.name](
-            input_sizes,
-            [*recipe.encoder.hidden_sizes, recipe.encoder.embedding_size],
-            norm=recipe.encoder.norm,
-            weight_standardization=recipe.encoder.weight_standardization,
-            batch_norm_decay=recipe.encoder.batch_norm_decay,
-            generator=generator,
-        )
+        sizes = [*settings.hidden_sizes, settings.embedding_size]
+        return ENCODERS[settings.name](input_sizes, sizes, generator=generator, **options)
 
     return make_encoder
 
 
-# Each is called as build(recipe, input_sizes=..., num_nodes=..., seed=...).
+# Each is called as build(recipe, input_sizes=..., num_nodes=..., edge_size=..., seed=...).
 METHODS: dict[str, Callable[..., Method]] = {
     "bgrl": build_bgrl,
     "grace": build_grace,

@@ -18,11 +18,14 @@ from torch import Tensor, nn
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
-from graphstrap.ops import _csr, _torch, _triton
+from graphstrap.ops import _csr, _csr_attend, _csr_messages, _torch, _triton, _triton_attend, _triton_messages
+from graphstrap.ops._scores import Scores as Scores
 from graphstrap.view import View
 
 NORMS = ("symmetric", "mean", "sum")
 BACKENDS: dict[str, ModuleType] = {"torch": _torch, "csr": _csr, "triton": _triton}
+ATTENTION: dict[str, ModuleType] = {"torch": _torch, "csr": _csr_attend, "triton": _triton_attend}
+MESSAGES: dict[str, ModuleType] = {"torch": _torch, "csr": _csr_messages, "triton": _triton_messages}
 
 
 class Backend(NamedTuple):
@@ -62,6 +65,56 @@ def propagate_both(graph: Graph, view: View, h: Tensor, t: Tensor, *, norm: str 
     _check_norm(norm)
     result: tuple[Tensor, Tensor] = _module(h).propagate_both(graph, view, h, t, norm)
     return result
+
+
+def attend(graph: Graph, view: View, h: Tensor, scores: Scores, *, average: bool = False) -> Tensor:
+    """Each node's attention over its neighbours and itself, along the edges that the view keeps, for H heads at once.
+
+    out_i,k  =  sum_j  a_ij,k  h_j,k          a_i,k  =  softmax over j of leaky_relu(source_jk + target_ik + edge_ek)
+
+    h is (N, H C), head after head, and so is the result; with `average`, (N, C), the mean over heads. Every node has
+    one self-loop, besides those that the graph may hold. No E x D intermediate: memory O(N H C + E H).
+    """
+    _check_scores(graph, h, scores)
+    result: Tensor = ATTENTION[backend(h.device.type).name].attend(graph, view, h, scores, average)
+    return result
+
+
+def attend_features(graph: Graph, view: View, weight: Tensor, scores: Scores) -> Tensor:
+    """`attend` over the features of the only node type times a weight, (X o mask) W.
+
+    Dense features of few columns are attended to as they are and multiplied after: the sums are then over X, not X W.
+    """
+    result: Tensor = ATTENTION[backend(weight.device.type).name].attend_features(graph, view, weight, scores)
+    return result
+
+
+def attention_weights(graph: Graph, view: View, scores: Scores) -> tuple[Tensor, Tensor]:
+    """What `attend` multiplies with: (E, H) for the edges, 0 where the view drops one, and (N, H) for the self-loops.
+
+    The weights of the edges into a node and of its self-loop add up to 1.
+    """
+    weights = _torch.attention_weights(graph, view, scores)
+    return weights[: graph.num_edges], weights[graph.num_edges :]
+
+
+def edge_means(graph: Graph, view: View, columns: Tensor) -> Tensor:
+    """(N, K) the mean over each node's incoming edges that the view keeps of (E, K) columns; 0 where there are none."""
+    return _torch.edge_means(graph, view, columns)
+
+
+def edges_from_nodes(graph: Graph, by_source: Tensor, by_target: Tensor) -> Tensor:
+    """(E, D) for the edge from j to i: by_source_j + by_target_i."""
+    result: Tensor = MESSAGES[backend(by_source.device.type).name].edges_from_nodes(graph, by_source, by_target)
+    return result
+
+
+def nodes_from_edges(graph: Graph, view: View, messages: Tensor) -> tuple[Tensor, Tensor]:
+    """The sums of the messages that each node gets and of those that it sends, (N, D) each, over the edges that the
+    view keeps."""
+    module = MESSAGES[backend(messages.device.type).name]
+    received, sent = module.nodes_from_edges(graph, view, messages)
+    return received, sent
 
 
 def project(graph: Graph, view: View, weight: Tensor, *, block: int = 0) -> Tensor:
@@ -151,3 +204,14 @@ def _module(tensor: Tensor) -> ModuleType:
 def _check_norm(norm: str) -> None:
     if norm not in NORMS:
         raise ValueError(f"norm must be one of {', '.join(NORMS)}, got {norm!r}")
+
+
+def _check_scores(graph: Graph, h: Tensor, scores: Scores) -> None:
+    num_nodes, heads = graph.num_nodes, scores.num_heads
+    wanted = {"source": num_nodes, "target": num_nodes, "edge": graph.num_edges + num_nodes}
+    for name, rows in wanted.items():
+        given = getattr(scores, name)
+        if given is not None and tuple(given.shape) != (rows, heads):
+            raise ValueError(f"scores.{name} must be of shape {(rows, heads)}, got {tuple(given.shape)}")
+    if not heads or h.shape[1] % heads:
+        raise ValueError(f"{h.shape[1]} columns cannot be shared out among {heads} heads")

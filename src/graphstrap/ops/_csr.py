@@ -274,7 +274,7 @@ class _RowCosine(torch.autograd.Function):
 
 
 @dataclass(frozen=True, eq=False)
-class _Frame:
+class Frame:
     """A graph's CSR with the self-loops written in, in one direction. An `edge` of E is a self-loop."""
 
     indptr: Tensor  # (N + 1,)
@@ -284,7 +284,7 @@ class _Frame:
 
 
 _adjacencies: WeakKeyDictionary[View, WeakKeyDictionary[Graph, dict[str, tuple[Bag, Bag]]]] = WeakKeyDictionary()
-_frames: WeakKeyDictionary[Graph, tuple[_Frame, _Frame]] = WeakKeyDictionary()
+_frames: WeakKeyDictionary[Graph, tuple[Frame, Frame]] = WeakKeyDictionary()
 _bags: WeakKeyDictionary[SparseMatrix, Bag] = WeakKeyDictionary()
 _dense_forms: WeakKeyDictionary[Graph, dict[tuple[int, torch.dtype], Tensor]] = WeakKeyDictionary()
 
@@ -298,18 +298,7 @@ def adjacency(graph: Graph, view: View, norm: str) -> tuple[Bag, Bag]:
 
 
 def _draw(graph: Graph, view: View, norm: str) -> tuple[Bag, Bag]:
-    if graph not in _frames:
-        back = graph.transpose
-        every_edge = torch.arange(graph.num_edges, device=graph.device)
-        forward = _with_loops(graph.indptr, graph.indices, every_edge)
-        _frames[graph] = forward, _with_loops(back.indptr, back.indices, back.edge_positions)
-    frames = _frames[graph]
-    kept = kept_edges(graph, view)
-    if kept is not None:
-        kept = torch.cat([kept, kept.new_ones(1)])  # position E, where self-loops look, is always kept
-    if graph.device.type == "cpu" and kept is not None:
-        frames = _cut(frames[0], kept), _cut(frames[1], kept)
-        kept = None
+    frames, kept = frames_of(graph, view)
     weights = [_entry_weights(graph, frame, kept) for frame in frames]
     if norm != "sum":
         degree = torch.segment_reduce(weights[0], "sum", offsets=frames[0].indptr, unsafe=True)
@@ -322,7 +311,23 @@ def _draw(graph: Graph, view: View, norm: str) -> tuple[Bag, Bag]:
     return bags[0], bags[1]
 
 
-def _with_loops(indptr: Tensor, indices: Tensor, positions: Tensor) -> _Frame:
+def frames_of(graph: Graph, view: View) -> tuple[tuple[Frame, Frame], Tensor | None]:
+    """The view's CSR and its transpose, with self-loops; and which edges are kept where they still hold them all."""
+    if graph not in _frames:
+        back = graph.transpose
+        every_edge = torch.arange(graph.num_edges, device=graph.device)
+        forward = _with_loops(graph.indptr, graph.indices, every_edge)
+        _frames[graph] = forward, _with_loops(back.indptr, back.indices, back.edge_positions)
+    frames = _frames[graph]
+    kept = kept_edges(graph, view)
+    if kept is not None:
+        kept = torch.cat([kept, kept.new_ones(1)])  # position E, where self-loops look, is always kept
+    if graph.device.type == "cpu" and kept is not None:
+        return (_cut(frames[0], kept), _cut(frames[1], kept)), None
+    return frames, kept
+
+
+def _with_loops(indptr: Tensor, indices: Tensor, positions: Tensor) -> Frame:
     """Write a self-loop in front of every row."""
     num_nodes, num_edges = len(indptr) - 1, len(indices)
     nodes = torch.arange(num_nodes, device=indptr.device)
@@ -334,19 +339,19 @@ def _with_loops(indptr: Tensor, indices: Tensor, positions: Tensor) -> _Frame:
     columns[place], edge[place] = indices, positions
     every_row = torch.repeat_interleave(nodes, indptr.diff() + 1)
     starts = indptr + torch.arange(num_nodes + 1, device=indptr.device)
-    return _Frame(starts, _narrow(every_row, num_nodes), columns, _narrow(edge, num_edges + 1))
+    return Frame(starts, _narrow(every_row, num_nodes), columns, _narrow(edge, num_edges + 1))
 
 
-def _cut(frame: _Frame, kept: Tensor) -> _Frame:
+def _cut(frame: Frame, kept: Tensor) -> Frame:
     """The frame without the dropped edges."""
     stays = kept.index_select(0, frame.edge)  # index_select: four times as fast as [] on a CPU
     chosen = stays.nonzero().squeeze(1)
     before = torch.cat([frame.indptr.new_zeros(1), stays.cumsum(0)])  # entries kept before each place
     rows, columns, edge = (part.index_select(0, chosen) for part in (frame.rows, frame.columns, frame.edge))
-    return _Frame(before.index_select(0, frame.indptr), rows, columns, edge)
+    return Frame(before.index_select(0, frame.indptr), rows, columns, edge)
 
 
-def _entry_weights(graph: Graph, frame: _Frame, kept: Tensor | None) -> Tensor:
+def _entry_weights(graph: Graph, frame: Frame, kept: Tensor | None) -> Tensor:
     """(entries,) 1 for a self-loop, the edge's weight for a kept edge, 0 for a dropped one."""
     if graph.edge_weights is None:
         weight = torch.ones(len(frame.edge), device=graph.device)

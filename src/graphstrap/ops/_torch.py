@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from graphstrap.graph import Graph
 from graphstrap.ops._masks import kept_columns, kept_edges, kept_elements
+from graphstrap.ops._scores import Scores
 from graphstrap.view import View
 
 
@@ -48,6 +49,62 @@ def project(graph: Graph, view: View, weight: Tensor, block: int) -> Tensor:
     if elements is not None:
         x = x * elements
     return x @ weight
+
+
+def attend(graph: Graph, view: View, h: Tensor, scores: Scores, average: bool) -> Tensor:
+    """Sums of the rows of h that each node attends to; see `graphstrap.ops.attend`."""
+    weights = attention_weights(graph, view, scores)[:, :, None]  # (E + N, H, 1)
+    nodes = torch.arange(graph.num_nodes, device=graph.device)
+    source, target = torch.cat([graph.indices.long(), nodes]), torch.cat([graph.targets, nodes])
+    table = h.reshape(len(h), scores.num_heads, -1)  # (N, H, C)
+    out = torch.zeros_like(table).index_add(0, target, weights.to(h.dtype) * table[source])
+    return out.mean(1) if average else out.flatten(1)
+
+
+def attend_features(graph: Graph, view: View, weight: Tensor, scores: Scores) -> Tensor:
+    """Attention over (X o mask) W; see `graphstrap.ops.attend_features`."""
+    return attend(graph, view, project(graph, view, weight, 0), scores, False)
+
+
+def attention_weights(graph: Graph, view: View, scores: Scores) -> Tensor:
+    """(E + N, H) of the edges, then of the self-loops; see `graphstrap.ops.attention_weights`."""
+    nodes = torch.arange(graph.num_nodes, device=graph.device)
+    source, target = torch.cat([graph.indices.long(), nodes]), torch.cat([graph.targets, nodes])
+    raw = scores.source[source] + scores.target[target]
+    if scores.edge is not None:
+        raw = raw + scores.edge
+    score = F.leaky_relu(raw, scores.slope)
+    kept = kept_edges(graph, view)
+    if kept is not None:
+        every = torch.cat([kept, kept.new_ones(len(nodes))])
+        score = score.masked_fill(~every[:, None], -torch.inf)
+    rows = target[:, None].expand_as(score)
+    highest = torch.full_like(scores.target, -torch.inf).scatter_reduce(0, rows, score.detach(), "amax")
+    weight = (score - highest[target]).exp()
+    return weight / torch.zeros_like(highest).index_add(0, target, weight)[target]
+
+
+def edge_means(graph: Graph, view: View, columns: Tensor) -> Tensor:
+    """Means over incoming edges; see `graphstrap.ops.edge_means`."""
+    kept = kept_edges(graph, view)
+    stays = columns.new_ones(graph.num_edges, 1) if kept is None else kept[:, None].to(columns.dtype)
+    parts = torch.cat([columns * stays, stays], dim=1)
+    sums = torch.segment_reduce(parts, "sum", offsets=graph.indptr, unsafe=True)
+    return sums[:, :-1] / sums[:, -1:].clamp(min=1.0)
+
+
+def edges_from_nodes(graph: Graph, by_source: Tensor, by_target: Tensor) -> Tensor:
+    """What both ends of an edge say; see `graphstrap.ops.edges_from_nodes`."""
+    return by_source[graph.indices.long()] + by_target[graph.targets]
+
+
+def nodes_from_edges(graph: Graph, view: View, messages: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums of messages at both ends of their edges; see `graphstrap.ops.nodes_from_edges`."""
+    kept = kept_edges(graph, view)
+    if kept is not None:
+        messages = messages * kept[:, None]
+    nothing = messages.new_zeros(graph.num_nodes, messages.shape[1])
+    return nothing.index_add(0, graph.targets, messages), nothing.index_add(0, graph.indices.long(), messages)
 
 
 def propagate_both(graph: Graph, view: View, h: Tensor, t: Tensor, norm: str) -> tuple[Tensor, Tensor]:

@@ -78,7 +78,7 @@ def _project(graph: Graph, view: View, weights: list[Tensor], block: int) -> Seq
             return _split_product(graph, view, block, hot_columns(features, dtype), weights)
         return _times(masked_features(graph, view, block, features), *weights, dtype=dtype)
     columns = column_mask(graph, view, block)
-    return [features @ _masked(weight, columns, features) for weight in weights]
+    return [features @ masked_weight(weight, columns, features) for weight in weights]
 
 
 def batch_norm_prelu(x: Tensor, norm: nn.BatchNorm1d, slope: Tensor) -> Tensor:
@@ -114,8 +114,8 @@ def graph_norm_prelu(x: Tensor, graph: Graph, norm: nn.LayerNorm, slope: Tensor,
 
 def bias_prelu(x: Tensor, bias: Tensor, slope: Tensor) -> Tensor:
     """PReLU of x + bias, fused."""
-    if x.dtype == torch.float64:
-        return _torch.bias_prelu(x, bias, slope)
+    if x.dtype == torch.float64 or not len(x):  # no rows: a graph without edges
+        return _torch.bias_prelu(x, bias.to(x.dtype), slope)
     return _finish.bias_prelu(x, slope, bias=bias)
 
 
@@ -173,10 +173,8 @@ def column_mask(graph: Graph, view: View, block: int) -> Tensor | None:
 
 def _draw(graph: Graph, view: View, norm: str) -> _Pair:
     back = graph.transpose
-    if graph not in _graph_chunks:
-        _graph_chunks[graph] = Chunks.of(graph.indptr), Chunks.of(back.indptr)
-    forward, backward = _graph_chunks[graph]
-    kept = _kept_edges(graph, view)
+    forward, backward = graph_chunks(graph)
+    kept = kept_edge_bytes(graph, view)
     by_target, by_source = norm != "sum", norm == "symmetric"
     scale = degree_scale(graph.indptr, kept, graph.edge_weights, symmetric=by_source) if by_target else None
     shared: dict[str, Any] = {"kept": kept, "weights": graph.edge_weights, "scale": scale, "loops": True}
@@ -187,7 +185,15 @@ def _draw(graph: Graph, view: View, norm: str) -> _Pair:
     )
 
 
-def _kept_edges(graph: Graph, view: View) -> Tensor | None:
+def graph_chunks(graph: Graph) -> tuple[Chunks, Chunks]:
+    """How the rows of a graph's CSR and of its transpose are cut."""
+    if graph not in _graph_chunks:
+        _graph_chunks[graph] = Chunks.of(graph.indptr), Chunks.of(graph.transpose.indptr)
+    return _graph_chunks[graph]
+
+
+def kept_edge_bytes(graph: Graph, view: View) -> Tensor | None:
+    """(E,) one byte for each edge: whether the view keeps it; None where all stay."""
     if not view.spec.drops_edges:
         return None
     ids = pair_ids(graph) if view.spec.drop_directions_together else graph.edge_ids
@@ -246,7 +252,7 @@ def _times(matrices: _Pair, *tables: Tensor, dtype: torch.dtype | None = None) -
     return result
 
 
-def _masked(weight: Tensor, columns: Tensor | None, features: Tensor) -> Tensor:
+def masked_weight(weight: Tensor, columns: Tensor | None, features: Tensor) -> Tensor:
     """m o W, in the features' type, with rows of zeros where the features have columns of zeros."""
     result: Tensor = _MaskedWeight.apply(weight, columns, features.shape[1], features.dtype)  # type: ignore[no-untyped-call]
     return result

@@ -323,22 +323,29 @@ class ChunkedMatrix:
             is_large=tables[0].numel() >= 2**31,
             **blocks,
         )
-        if len(chunks.split_rows):
-            block_columns = min(256, triton.next_power_of_2(num_columns))
-            grid = (len(chunks.split_rows), triton.cdiv(num_columns, block_columns), len(tables))
-            launch(_combine_kernel, grid)(
-                chunks.split_rows,
-                chunks.split_slots,
-                outs[0],
-                partials[0],
-                outs[-1],
-                partials[-1],
-                num_columns,
-                is_pair=is_pair,
-                block_columns=block_columns,
-                num_warps=4,
-            )
+        combine(chunks, outs, partials)
         return outs
+
+
+def combine(chunks: Chunks, outs: list[Tensor], partials: list[Tensor]) -> None:
+    """Write the rows of several chunks, which are the sums of their partial sums, for one result or two."""
+    if not len(chunks.split_rows):
+        return
+    num_columns = outs[0].shape[1]
+    block_columns = min(256, triton.next_power_of_2(num_columns))
+    grid = (len(chunks.split_rows), triton.cdiv(num_columns, block_columns), len(outs))
+    launch(_combine_kernel, grid)(
+        chunks.split_rows,
+        chunks.split_slots,
+        outs[0],
+        partials[0],
+        outs[-1],
+        partials[-1],
+        num_columns,
+        is_pair=len(outs) == 2,
+        block_columns=block_columns,
+        num_warps=4,
+    )
 
 
 def product_blocks(num_columns: int, dtype: torch.dtype) -> dict[str, int]:

@@ -1,0 +1,43 @@
+"""Messages on CUDA: as in `_csr_messages.py`, the sums by the product of `_triton_sparse.py`, balanced for hubs."""
+
+from __future__ import annotations
+
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from graphstrap.graph import Graph
+from graphstrap.ops import _csr_messages, _triton
+from graphstrap.ops._csr_messages import Incidence, gather, sum_up
+from graphstrap.ops._triton_sparse import compact
+from graphstrap.view import CLEAN, View
+
+_incidences: WeakKeyDictionary[View, WeakKeyDictionary[Graph, Incidence]] = WeakKeyDictionary()
+
+
+def edges_from_nodes(graph: Graph, by_source: Tensor, by_target: Tensor) -> Tensor:
+    """See `graphstrap.ops.edges_from_nodes`."""
+    if by_source.dtype == torch.float64:
+        return _csr_messages.edges_from_nodes(graph, by_source, by_target)
+    return gather(graph, incidence(graph, CLEAN), by_source, by_target)
+
+
+def nodes_from_edges(graph: Graph, view: View, messages: Tensor) -> tuple[Tensor, Tensor]:
+    """See `graphstrap.ops.nodes_from_edges`."""
+    if messages.dtype == torch.float64:
+        return _csr_messages.nodes_from_edges(graph, view, messages)
+    return sum_up(graph, incidence(graph, view), messages)
+
+
+def incidence(graph: Graph, view: View) -> Incidence:
+    """Worked out once for each view."""
+    by_graph = _incidences.setdefault(view, WeakKeyDictionary())
+    if graph not in by_graph:
+        (forward, backward), kept = _triton.graph_chunks(graph), _triton.kept_edge_bytes(graph, view)
+        positions = graph.transpose.edge_positions
+        every_edge = torch.arange(graph.num_edges, dtype=torch.int32, device=graph.device)
+        into = compact(forward, every_edge, kept=kept)
+        out_of = compact(backward, positions.int(), kept=kept, positions=positions)
+        by_graph[graph] = Incidence(lambda z: into.times(z)[0], lambda z: out_of.times(z)[0], kept)
+    return by_graph[graph]

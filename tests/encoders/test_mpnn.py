@@ -1,0 +1,125 @@
+"""The MPNN is its equations on concatenated inputs, and learns on a real graph of several node types."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from conftest import make_random_graph
+from graphstrap.encoders import edge_size
+from graphstrap.encoders.mpnn import MPNN
+from graphstrap.errors import InputError
+from graphstrap.features import FeatureTransform
+from graphstrap.graph import Graph
+from graphstrap.io.npz import read_npz
+from graphstrap.methods import build_bgrl
+from graphstrap.ops._masks import kept_edges
+from graphstrap.recipe import Recipe
+from graphstrap.view import CLEAN, View, ViewSpec
+
+
+def mlp(z: Tensor, first: Tensor, hidden: Any) -> Tensor:
+    """The hidden layers of an MLP, its first weight given."""
+    z = F.prelu(z @ first + hidden.biases[0], hidden.slopes[0])
+    for weight, bias, slope in zip(hidden.weights, hidden.biases[1:], hidden.slopes[1:], strict=True):
+        z = F.prelu(z @ weight + bias, slope)
+    return z
+
+
+def gathered(ends: Tensor, messages: Tensor, aggregation: str) -> Tensor:
+    rows = [messages[ends == node] for node in range(20)]
+    return torch.stack([part.sum(0) / (max(1, len(part)) if aggregation == "mean" else 1) for part in rows])
+
+
+@pytest.mark.parametrize(("hidden", "aggregation"), [((16, 12), "mean"), ((16,), "sum")])
+def test_forward_is_the_equations_on_concatenations(hidden: tuple[int, ...], aggregation: str) -> None:
+    graph = make_random_graph(num_nodes=20, num_edges=60, seed=2)
+    graph = replace(graph, edge_columns=torch.randn(graph.num_edges, 3))
+    view = View(ViewSpec(edge_drop_prob=0.4), 5)
+    generator = torch.Generator().manual_seed(0)
+    encoder = MPNN((12,), (*hidden, 8), num_steps=2, aggregation=aggregation, edge_size=3, generator=generator)
+    for parameter in encoder.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)  # biases that matter
+    kept = kept_edges(graph, view)
+    assert kept is not None
+    source, target = graph.indices.long()[kept], graph.targets[kept]
+    x: Tensor = graph.x.to_dense()  # type: ignore[union-attr]
+    h = encoder.norms[0](x @ encoder.input_weights[0] + encoder.type_biases[0])
+    for step, norm in zip(encoder.steps, list(encoder.norms)[1:], strict=True):
+        s: Any = step
+        inputs = torch.cat([h[source], h[target], graph.edge_columns[kept]], dim=1)  # type: ignore[index]
+        message = mlp(inputs, torch.cat([s.source, s.target, s.edge]), s.edge_mlp) @ s.message
+        received, sent = (gathered(end, message, aggregation) for end in (target, source))
+        inputs = torch.cat([h, received, sent], dim=1)
+        update = mlp(inputs, torch.cat([s.own, s.received, s.sent]), s.node_mlp) @ s.out + s.out_bias
+        h = norm(h + update)
+    torch.testing.assert_close(encoder(graph, view), h, rtol=1e-3, atol=1e-4)
+
+
+def test_messages_go_both_ways() -> None:
+    """On the one edge 0 -> 1, each end hears of the other."""
+    graph = Graph.from_edges([0], [1], num_nodes=2, directed=True, x=torch.rand(2, 4))
+    encoder = MPNN((4,), (8, 6), num_steps=1, generator=torch.Generator().manual_seed(0))
+    alone = replace(graph, indptr=torch.zeros_like(graph.indptr), indices=graph.indices[:0])
+    difference = (encoder(graph) - encoder(alone)).abs().amax(1)
+    assert (difference > 1e-3).all()
+
+
+def test_an_mlp_needs_a_hidden_layer() -> None:
+    with pytest.raises(ValueError, match="at least one hidden layer"):
+        MPNN((4,), (8,))
+    with pytest.raises(InputError, match="at least one"):
+        Recipe().with_settings({"encoder.name": "mpnn", "encoder.hidden_sizes": []})
+
+
+ACM = Recipe().with_settings(
+    {
+        "encoder.name": "mpnn",
+        "encoder.hidden_sizes": [16, 16],
+        "encoder.embedding_size": 16,
+        "encoder.num_steps": 1,
+        "encoder.norm": "layer",
+        "method.predictor_hidden_size": 32,
+        "train.steps": 10,
+    }
+)
+
+
+def accuracy(scores: Tensor, labels: Tensor) -> float:
+    return float((scores.argmax(1) == labels).float().mean())
+
+
+@pytest.mark.slow
+@pytest.mark.realdata
+@pytest.mark.parametrize("label_weight", [0.0, 1.0])
+def test_it_trains_on_acm_with_labels_and_without(data_folder: Path, label_weight: float) -> None:
+    """BGRL alone lowers its loss; with cross-entropy on the training papers besides, test papers are told apart."""
+    raw = read_npz(data_folder / "hetero_acm_hgb.npz")
+    assert raw.splits is not None
+    assert raw.labels is not None
+    assert raw.node_types == ("paper", "author", "subject", "term")
+    graph = FeatureTransform.fit(raw, scaling="row", structural_size=16)(raw)
+    method = build_bgrl(ACM, input_sizes=graph.num_features, seed=0, edge_size=edge_size(graph))
+    torch.manual_seed(0)
+    head = torch.nn.Linear(16, raw.num_classes)
+    optimizer = torch.optim.AdamW([*method.parameters(), *head.parameters()], lr=0.01)
+    train, test = raw.splits.train[:, 0], raw.splits.test[:, 0]
+    spec, losses = ViewSpec(edge_drop_prob=0.2, feature_mask_prob=0.4), []
+    for step in range(ACM.train.steps):
+        loss, _ = method.loss(graph, [View(spec, 2 * step), View(spec, 2 * step + 1)])
+        losses.append(float(loss.detach()))
+        if label_weight:
+            loss = loss + label_weight * F.cross_entropy(head(method.online(graph, CLEAN))[train], raw.labels[train])
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        optimizer.step()
+        method.after_step(step)
+    assert losses[-1] < 0.8 * losses[0]
+    if label_weight:
+        assert accuracy(head(method.embed(graph))[test], raw.labels[test]) > 0.5  # the largest class is 35 %
