@@ -17,6 +17,7 @@ from graphstrap.cli.info import info
 from graphstrap.cli.neighbors import neighbors
 from graphstrap.cli.predict import predict
 from graphstrap.cli.prepare import prepare
+from graphstrap.cli.report import report
 from graphstrap.cli.reproduce import reproduce
 from graphstrap.cli.resume import resume
 from graphstrap.errors import InputError
@@ -32,6 +33,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "prepare": prepare,
     "evaluate": evaluate,
     "neighbors": neighbors,
+    "report": report,
     "reproduce": reproduce,
     "info": info,
 }

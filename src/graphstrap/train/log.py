@@ -3,6 +3,7 @@ waits."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -41,6 +42,12 @@ class Log:
         if not loss.is_cuda:
             self.settle()
 
+    def check(self, loss: float, step: int) -> None:
+        """Stop where the loss is no number any more; the run folder says so."""
+        if not math.isfinite(loss) and self._run is not None:
+            self._run.log({"step": step, "diverged": True})
+        self._check(loss, step)
+
     def settle(self) -> None:
         """Read and write down what waits."""
         note, self._waiting = self._waiting, None
@@ -48,7 +55,7 @@ class Log:
             return
         loss, *moments = note.read()
         self.loss = float(loss)
-        self._check(self.loss, note.step)
+        self.check(self.loss, note.step)
         self.speed = (note.step - self._last_step) / max(1e-9, note.time - self._last_time)
         self._last_step, self._last_time = note.step, note.time
         record: dict[str, Any] = {"step": note.step, "loss": self.loss}

@@ -109,7 +109,7 @@ class _Course:
         if last or save_now:
             self.log.settle()
         if trainee.run is not None and (last or save_now or self.log.seconds_since_save >= settings.checkpoint_seconds):
-            _raise_if_diverged(float(loss), step)
+            self.log.check(float(loss), step)
             self.log.settle()
             trainee.run.checkpoint(self.take_step.module, self.take_step.optimizer, step)
             self.log.saved()
