@@ -124,6 +124,12 @@ def _other_columns(run: Run, graph: Graph) -> list[c.Column]:
     return [c.text_column(title, column) for title, column in texts.items()]
 
 
+def _title(run: Run) -> str:
+    """The graph's name; tables have none, so that their run's name stands for it."""
+    name = run.info["graph"].get("name")
+    return name if name and name != "graph" else run.folder.resolve().name
+
+
 def _page(
     run: Run,
     records: list[dict[str, Any]],
@@ -136,7 +142,7 @@ def _page(
     confusion = None if known is None else known.confusion
     seconds = elapsed_seconds(records)
     parts = {
-        "title": escape(run.info["graph"].get("name") or run.folder.name),
+        "title": escape(_title(run)),
         "folder": escape(run.folder.resolve().name),
         "method": escape(run.recipe.method.name.upper()),
         "headline": s.headline(health),

@@ -25,7 +25,10 @@ _PROTOCOLS = {
 
 
 def headline(health: Health) -> str:
-    advice = "".join(f"<li><b>{escape(one.text)}</b> {escape(one.advice)}</li>" for one in health.findings)
+    advice = "".join(
+        f"<li>{f'<b>{escape(one.text)}</b> ' if place else ''}{escape(one.advice)}</li>"  # the first is the headline
+        for place, one in enumerate(health.findings)
+    )
     return (
         f'<p class="verdict {health.verdict}"><span class="pill">{_VERDICTS[health.verdict]}</span>'
         f"<span>{escape(health.headline)}</span></p>" + (f'<ul class="advice">{advice}</ul>' if advice else "")

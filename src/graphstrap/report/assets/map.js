@@ -171,13 +171,13 @@ function nodeColour(column, node) {
 }
 
 function nodeOpacity(map, node, usual) {
-  if (map.selected >= 0) return node === map.selected || map.near.has(node) ? 255 : usual * 0.35;
+  if (map.selected >= 0) return node === map.selected || map.near.has(node) ? 255 : usual * 0.45;
   if (map.highlighted === null) return nodeColour(map.column, node) === GREY ? usual * 0.5 : usual;
   return map.column.values[node] === map.highlighted ? 255 : usual * 0.12;
 }
 
 function paintNodes(map) {
-  const usual = map.count > 30000 ? 165 : 215;
+  const usual = map.points.kind === 'canvas' ? 235 : map.count > 30000 ? 165 : 215;
   for (let node = 0; node < map.count; node++) {
     const colour = nodeColour(map.column, node);
     map.colours.set(colour, 4 * node);

@@ -2,6 +2,7 @@
 
 const MAX_MATCHES = 12;
 const MAX_LISTED = 30;
+const NUM_FIRST = 6;
 
 function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
@@ -44,17 +45,21 @@ function showNode(map) {
   panel.hidden = map.selected < 0;
   panel.replaceChildren();
   if (map.selected < 0) return;
-  const facts = element('dl', { class: 'attributes' });
-  for (const [name, text] of attributesOf(map, map.selected)) {
-    facts.append(element('dt', {}, name), element('dd', {}, text));
-  }
+  const facts = attributesOf(map, map.selected);
   const close = element('button', { type: 'button', class: 'close', 'aria-label': 'Clear the selection', onclick: () => select(map, -1) }, '×');
-  panel.append(element('div', { class: 'top' }, element('h3', {}, map.ids[map.selected]), close), facts);
+  panel.append(element('div', { class: 'top' }, element('h3', {}, map.ids[map.selected]), close), factList(facts.slice(0, NUM_FIRST)));
   panel.append(element('h4', {}, 'Nearest by embedding'), nodeList(map, nearestOf(map, map.selected)));
   const linked = map.linked.length;
   panel.append(element('h4', {}, `Linked in the graph (${linked.toLocaleString('en')})`));
   panel.append(nodeList(map, map.linked.slice(0, MAX_LISTED).map((node) => [node, null])));
   if (linked > MAX_LISTED) panel.append(element('p', { class: 'note' }, `and ${linked - MAX_LISTED} more`));
+  if (facts.length > NUM_FIRST) panel.append(element('h4', {}, 'More columns'), factList(facts.slice(NUM_FIRST)));
+}
+
+function factList(facts) {
+  const list = element('dl', { class: 'attributes' });
+  for (const [name, text] of facts) list.append(element('dt', {}, name), element('dd', {}, text));
+  return list;
 }
 
 function nodeList(map, entries) {
