@@ -8,6 +8,7 @@ from collections.abc import Callable
 import typer
 
 from graphstrap.cli.bench import bench
+from graphstrap.cli.card import card
 from graphstrap.cli.datasets import datasets
 from graphstrap.cli.demo import demo
 from graphstrap.cli.embed import embed
@@ -34,6 +35,7 @@ VERBS: dict[str, Callable[..., None]] = {
     "evaluate": evaluate,
     "neighbors": neighbors,
     "report": report,
+    "card": card,
     "reproduce": reproduce,
     "info": info,
 }
