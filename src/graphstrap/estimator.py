@@ -22,7 +22,7 @@ from graphstrap.model import Model
 from graphstrap.ops import resolve_device
 from graphstrap.recipe import Recipe, load_recipe
 from graphstrap.run import START_FILE, Run
-from graphstrap.train import Evaluate, Trainee, train_together
+from graphstrap.train import Evaluate, Mirror, Trainee, train_together
 
 Contents = tuple[dict[str, Tensor], dict[str, Any]]
 
@@ -74,16 +74,18 @@ class BGRL:
         run: str | Path | None = None,
         source: Mapping[str, Any] | None = None,
         start_from: BGRL | None = None,
+        mirrors: Sequence[Mirror] = (),
         progress: bool = False,
     ) -> Self:
         """Train on a graph; its labels are not looked at. With `run`, leave a folder that can be resumed.
 
-        `start_from` takes the weights of another fitted estimator: for a graph that has changed since.
+        `start_from` takes the weights of another fitted estimator: for a graph that has changed since. `mirrors` are
+        called with every record of metrics (see `train/mirror.py`).
         """
         start = self.build(graph, start_from=start_from)
         prepared = self.model_.transform(graph)  # what can fail has failed before the folder appears
         folder = None if run is None else self.create_run(Path(run), graph, source=source or {}, start=start)
-        train_estimators([self], graph, prepared, [folder], progress=progress)
+        train_estimators([self], graph, prepared, [folder], mirrors=mirrors, progress=progress)
         return self
 
     def build(self, graph: Graph, *, start_from: BGRL | None = None) -> Contents | None:
@@ -184,6 +186,7 @@ def train_estimators(
     prepared: Graph,
     runs: Sequence[Run | None],
     *,
+    mirrors: Sequence[Mirror] = (),
     progress: bool = False,
 ) -> None:
     """Train estimators of one recipe side by side; `prepared` is the graph as their common transform gives it."""
@@ -194,7 +197,7 @@ def train_estimators(
         model = estimator.model_
         estimator.recipe_ = model.recipe
         model.module.to(device)
-        trainees.append(Trainee(model.method, estimator.seed, run, _evaluation(model, graph, on_device)))
+        trainees.append(Trainee(model.method, estimator.seed, run, _evaluation(model, graph, on_device), mirrors))
     recipe = estimators[0].recipe_
     logs = train_together(trainees, on_device, recipe=recipe, progress=progress)
     for estimator, run, records in zip(estimators, runs, logs, strict=True):

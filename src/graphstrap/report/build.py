@@ -29,7 +29,7 @@ Array = np.ndarray[Any, Any]
 Say = Callable[[str], None]
 
 PROTOCOLS = ("paper", "knn", "clustering")
-NUM_RUNS = 3
+NUM_RUNS = 2
 
 
 @dataclass(frozen=True, eq=False)

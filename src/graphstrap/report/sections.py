@@ -63,7 +63,7 @@ def _score_table(protocol: str, rows: Mapping[str, Any]) -> str:
         [
             escape(name),
             f'<span class="bar"><i style="width:{max(0.0, min(100.0, one.mean)):.1f}%"></i></span>',
-            f"{one.mean:.1f} <small>± {one.std:.1f}</small>",
+            f"{one.mean:.1f}" + (f" <small>± {one.std:.1f}</small>" if len(one.runs) > 1 else ""),
         ]
         for name, one in rows.items()
     ]

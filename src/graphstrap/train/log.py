@@ -5,23 +5,26 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from graphstrap.run import Run
+from graphstrap.train.mirror import Mirror
 from graphstrap.train.monitor import describe_moments, embedding_moments
 
 
 class Log:
     """Metrics of this session, and the clock that says how old the last checkpoint is."""
 
-    def __init__(self, run: Run | None, *, start: int, check: Callable[[float, int], None]) -> None:
+    def __init__(
+        self, run: Run | None, *, start: int, check: Callable[[float, int], None], mirrors: Sequence[Mirror] = ()
+    ) -> None:
         self.records: list[dict[str, Any]] = []
         self.speed, self.loss = 0.0, float("nan")
-        self._run, self._check = run, check
+        self._run, self._check, self._mirrors = run, check, mirrors
         self._last_step, self._last_time = start, time.monotonic()
         self._last_save = time.monotonic()
         self._waiting: _Note | None = None
@@ -66,6 +69,8 @@ class Log:
         self.records.append(record)
         if self._run is not None:
             self._run.log(record)
+        for mirror in self._mirrors:
+            mirror(record)
 
 
 class _Note:
