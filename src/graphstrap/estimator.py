@@ -26,6 +26,8 @@ from graphstrap.train import Evaluate, Mirror, Trainee, train_together
 
 Contents = tuple[dict[str, Tensor], dict[str, Any]]
 
+_DEFAULTS: dict[str, Any] = {"recipe": "default", "settings": None, "seed": 0, "device": "auto"}
+
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
@@ -70,6 +72,7 @@ class BGRL:
     def fit(
         self,
         graph: Graph,
+        y: Any = None,
         *,
         run: str | Path | None = None,
         source: Mapping[str, Any] | None = None,
@@ -77,7 +80,7 @@ class BGRL:
         mirrors: Sequence[Mirror] = (),
         progress: bool = False,
     ) -> Self:
-        """Train on a graph; its labels are not looked at. With `run`, leave a folder that can be resumed.
+        """Train on a graph; its labels are not looked at, nor is `y`. With `run`, leave a folder that can be resumed.
 
         `start_from` takes the weights of another fitted estimator: for a graph that has changed since. `mirrors` are
         called with every record of metrics (see `train/mirror.py`).
@@ -135,6 +138,13 @@ class BGRL:
         """(N, D) embeddings of this graph or another one with the same feature columns. Nothing is trained."""
         return embed(self._fitted(), graph, device=resolve_device(self.device))
 
+    def transform(self, graph: Graph) -> np.ndarray[Any, Any]:
+        """`embed`, by the name that scikit-learn's pipelines know."""
+        return self.embed(graph)
+
+    def fit_transform(self, graph: Graph, y: Any = None) -> np.ndarray[Any, Any]:
+        return self.fit(graph).embed(graph)
+
     def predict(self, graph: Graph, *, h: np.ndarray[Any, Any] | None = None) -> Predictions:
         """Labels and probabilities for the unlabelled nodes, by a linear probe fitted on the labelled ones."""
         if graph.labels is None or graph.labels.dim() != 1:
@@ -173,6 +183,25 @@ class BGRL:
                 raise ValueError(f"there is no parameter {name!r}: take one of {', '.join(self.get_params())}")
             setattr(self, name, value)
         return self
+
+    def __repr__(self) -> str:
+        changed = {name: value for name, value in self.get_params().items() if value != _DEFAULTS[name]}
+        return f"BGRL({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+    def __sklearn_tags__(self) -> Any:
+        """A transformer of graphs: it checks them by itself, and needs no target."""
+        from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
+
+        return Tags(
+            estimator_type="transformer",
+            target_tags=TargetTags(required=False),
+            transformer_tags=TransformerTags(preserves_dtype=[]),
+            input_tags=InputTags(two_d_array=False),
+            no_validation=True,
+        )
 
     def _fitted(self) -> Model:
         if not hasattr(self, "model_"):
