@@ -105,5 +105,7 @@ def _notes(graph: Graph, nodes: Array, num_edges: int, num_all: int, nearest: Ne
     if num_edges < num_all:
         notes.append(f"A random {num_edges:,} of the {num_all:,} edges are kept in this file.")
     if not nearest.is_exact:
-        notes.append("Nearest nodes were searched in the cells around a node, so that one in many may be missing.")
+        notes.append(
+            f"Nearest nodes were searched in the cells around a node, which finds {100 * nearest.recall:.1f} % of them."
+        )
     return notes

@@ -26,7 +26,7 @@ SPACING = 0.5  # of the grid; the kernel is 1 wide
 EARLY_STEPS, LATE_STEPS = 100, 250
 EXAGGERATION = 12.0
 NUM_NEIGHBOURS = 15
-_MAX_SIDE = 2048  # of the grid, in points; a wider map gets a coarser grid
+_MAX_SIDE = 1024  # of the grid, in points; a wider map gets a coarser grid
 
 
 def principal_components(h: Array, *, num_components: int = 2) -> Array:

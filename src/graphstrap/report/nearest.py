@@ -29,7 +29,8 @@ class Nearest(NamedTuple):
 
     nodes: Array  # int32
     similarities: Array  # float32
-    is_exact: bool
+    is_exact: bool = True
+    recall: float = 1.0  # the part of the true ones that are here, measured on a sample
 
 
 def nearest_nodes(h: Array, *, k: int, seed: int = 0, exact_nodes: int = EXACT_NODES) -> Nearest:
@@ -37,16 +38,15 @@ def nearest_nodes(h: Array, *, k: int, seed: int = 0, exact_nodes: int = EXACT_N
     unit = unit_rows(h)
     k = min(k, len(unit) - 1)
     if k < 1:
-        return Nearest(np.zeros((len(unit), 0), np.int32), np.zeros((len(unit), 0), np.float32), True)
+        return Nearest(np.zeros((len(unit), 0), np.int32), np.zeros((len(unit), 0), np.float32))
     if len(unit) <= exact_nodes:
         found = _search(unit, torch.arange(len(unit)), torch.arange(len(unit)), k)
-        return Nearest(found[0].int().numpy(), found[1].numpy(), True)
+        return Nearest(found[0].int().numpy(), found[1].numpy())
     return _search_cells(unit, k, seed)
 
 
-def recall(found: Array, h: Array, *, seed: int = 0, num_nodes: int = 500) -> float:
-    """The part of the true nearest nodes that was found, over a sample of nodes."""
-    unit = unit_rows(h)
+def recall(found: Array, unit: Tensor, *, seed: int = 0, num_nodes: int = 500) -> float:
+    """The part of the true nearest nodes that was found, over a sample of nodes. `unit`: see `unit_rows`."""
     chosen = np.random.default_rng(seed).permutation(len(unit))[:num_nodes]
     true = _search(unit, torch.from_numpy(chosen), torch.arange(len(unit)), found.shape[1])[0].numpy()
     hits = (found[chosen][:, :, None] == true[:, None, :]).any(1)
@@ -83,7 +83,8 @@ def _search_cells(unit: Tensor, k: int, seed: int) -> Nearest:
         if len(candidates) <= k:
             candidates = torch.arange(len(unit))
         nodes[own], similarities[own] = _search(unit, own, candidates, k)
-    return Nearest(nodes.int().numpy(), similarities.numpy(), False)
+    found = nodes.int().numpy()
+    return Nearest(found, similarities.numpy(), False, recall(found, unit, seed=seed))
 
 
 def _cells(unit: Tensor, num_cells: int, seed: int) -> tuple[Tensor, Tensor]:
