@@ -119,9 +119,9 @@ def _split_column(graph: Graph) -> Column:
 def _feature_columns(graph: Graph) -> list[Column]:
     """The first dense feature columns of a graph with one node type."""
     block = graph.features[0]
-    if len(graph.features) != 1 or block is None or isinstance(block, SparseMatrix):
+    if len(graph.features) != 1 or not isinstance(block, torch.Tensor):
         return []
     num_shown = max(4, min(MAX_FEATURE_COLUMNS, MAX_FEATURE_CELLS // max(1, graph.num_nodes)))
     names: Sequence[str] = graph.feature_names or [f"feature {number}" for number in range(block.shape[1])]
-    values = block[:, :num_shown].numpy().astype(np.float32)
+    values = block[:, :num_shown].float().numpy()
     return [Column(name, column) for name, column in zip(names, values.T, strict=False)]
