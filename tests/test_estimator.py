@@ -178,3 +178,34 @@ def test_damaged_or_missing_models_give_one_sentence(communities: gs.Graph, tmp_
     path.write_bytes(path.read_bytes()[:-50])
     with pytest.raises(gs.InputError, match="damaged"):
         gs.BGRL.load(tmp_path)
+
+
+SKLEARN_CHECKS = (
+    *("check_no_attributes_set_in_init", "check_get_params_invariance", "check_set_params", "check_estimator_repr"),
+    *("check_parameters_default_constructible", "check_estimator_cloneable", "check_mixin_order"),
+    *("check_estimator_tags_renamed", "check_valid_tag_types"),
+)
+
+
+@pytest.mark.parametrize("name", SKLEARN_CHECKS)
+def test_the_estimator_passes_scikit_learns_checks_that_need_no_table(name: str) -> None:
+    """The others fit tables of numbers; this estimator fits graphs."""
+    from sklearn.utils import estimator_checks
+
+    getattr(estimator_checks, name)("BGRL", gs.BGRL(settings={"train.steps": 3}))
+
+
+def test_it_stands_in_a_pipeline(communities: gs.Graph) -> None:
+    from sklearn.exceptions import NotFittedError
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.utils.validation import check_is_fitted
+
+    settings = {"train.steps": 5, "encoder.hidden_sizes": [16], "encoder.embedding_size": 8}
+    first = gs.BGRL(settings=settings, device="cpu")
+    with pytest.raises(NotFittedError):
+        check_is_fitted(first)
+    pipeline = make_pipeline(first, LogisticRegression()).fit(communities, communities.labels)
+    check_is_fitted(first)
+    assert pipeline.predict(communities).shape == (120,)
+    assert "embedding_size" in repr(first)

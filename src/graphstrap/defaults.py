@@ -63,7 +63,7 @@ def choose_recipe(graph: Graph) -> tuple[Recipe, list[str]]:
             own_features=own_features,
         ),
         method=MethodRecipe(predictor_hidden_size=embedding),
-        train=TrainRecipe(steps=steps, warmup_steps=steps // 10, learning_rate=1e-2),
+        train=TrainRecipe(steps=steps, warmup_steps=steps // 10, learning_rate=1e-2, log_every=steps // 30),
     )
     return recipe, _reasons(s, recipe)
 

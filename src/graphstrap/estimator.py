@@ -24,9 +24,11 @@ from graphstrap.model import Model
 from graphstrap.ops import resolve_device
 from graphstrap.recipe import Recipe, load_recipe
 from graphstrap.run import START_FILE, Run
-from graphstrap.train import Evaluate, Trainee, train_together
+from graphstrap.train import Evaluate, Mirror, Trainee, train_together
 
 Contents = tuple[dict[str, Tensor], dict[str, Any]]
+
+_DEFAULTS: dict[str, Any] = {"recipe": "default", "settings": None, "seed": 0, "device": "auto"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,20 +74,23 @@ class BGRL:
     def fit(
         self,
         graph: Graph,
+        y: Any = None,
         *,
         run: str | Path | None = None,
         source: Mapping[str, Any] | None = None,
         start_from: BGRL | None = None,
+        mirrors: Sequence[Mirror] = (),
         progress: bool = False,
     ) -> Self:
-        """Train on a graph; its labels are not looked at. With `run`, leave a folder that can be resumed.
+        """Train on a graph; its labels are not looked at, nor is `y`. With `run`, leave a folder that can be resumed.
 
-        `start_from` takes the weights of another fitted estimator: for a graph that has changed since.
+        `start_from` takes the weights of another fitted estimator: for a graph that has changed since. `mirrors` are
+        called with every record of metrics (see `train/mirror.py`).
         """
         start = self.build(graph, start_from=start_from)
         prepared = self.model_.transform(graph)  # what can fail has failed before the folder appears
         folder = None if run is None else self.create_run(Path(run), graph, source=source or {}, start=start)
-        train_estimators([self], graph, prepared, [folder], progress=progress)
+        train_estimators([self], graph, prepared, [folder], mirrors=mirrors, progress=progress)
         return self
 
     def build(self, graph: Graph, *, start_from: BGRL | None = None) -> Contents | None:
@@ -135,6 +140,13 @@ class BGRL:
         """(N, D) embeddings of this graph or another one with the same feature columns. Nothing is trained."""
         return embed(self._fitted(), graph, device=resolve_device(self.device))
 
+    def transform(self, graph: Graph) -> np.ndarray[Any, Any]:
+        """`embed`, by the name that scikit-learn's pipelines know."""
+        return self.embed(graph)
+
+    def fit_transform(self, graph: Graph, y: Any = None) -> np.ndarray[Any, Any]:
+        return self.fit(graph).embed(graph)
+
     def predict(self, graph: Graph, *, h: np.ndarray[Any, Any] | None = None) -> Predictions:
         """Labels and probabilities for the unlabelled nodes, by a linear probe fitted on the labelled ones."""
         if graph.labels is None or graph.labels.dim() != 1:
@@ -174,6 +186,25 @@ class BGRL:
             setattr(self, name, value)
         return self
 
+    def __repr__(self) -> str:
+        changed = {name: value for name, value in self.get_params().items() if value != _DEFAULTS[name]}
+        return f"BGRL({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+    def __sklearn_tags__(self) -> Any:
+        """A transformer of graphs: it checks them by itself, and needs no target."""
+        from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
+
+        return Tags(
+            estimator_type="transformer",
+            target_tags=TargetTags(required=False),
+            transformer_tags=TransformerTags(preserves_dtype=[]),
+            input_tags=InputTags(two_d_array=False),
+            no_validation=True,
+        )
+
     def _fitted(self) -> Model:
         if not hasattr(self, "model_"):
             raise InputError("this estimator is not fitted yet: call fit(graph) first")
@@ -186,6 +217,7 @@ def train_estimators(
     prepared: Graph,
     runs: Sequence[Run | None],
     *,
+    mirrors: Sequence[Mirror] = (),
     progress: bool = False,
 ) -> None:
     """Train estimators of one recipe side by side; `prepared` is the graph as their common transform gives it."""
@@ -196,7 +228,7 @@ def train_estimators(
         model = estimator.model_
         estimator.recipe_ = model.recipe
         model.module.to(device)
-        trainees.append(Trainee(model.method, estimator.seed, run, _evaluation(model, graph, on_device)))
+        trainees.append(Trainee(model.method, estimator.seed, run, _evaluation(model, graph, on_device), mirrors))
     recipe = estimators[0].recipe_
     logs = train_together(trainees, on_device, recipe=recipe, progress=progress)
     for estimator, run, records in zip(estimators, runs, logs, strict=True):

@@ -137,6 +137,14 @@ def test_evaluate_prints_baselines_and_names_the_protocol(fitted: Path, capsys: 
     assert all(word in text for word in ("raw features", "random init", "bgrl", "reference"))
 
 
+def test_links_are_evaluated_without_labels(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = output(capsys, "evaluate", fitted, "--protocol", "links", "--runs", "2", "--json")
+    assert (result["protocol"], result["metric"], len(result["runs"])) == ("links", "auc", 2)
+    assert run(["evaluate", str(fitted), "--protocol", "links", "--no-refit"]) == 0
+    text = capsys.readouterr().out
+    assert all(word in text for word in ("raw features", "random init", "bgrl", "hits@50", "trained with them"))
+
+
 def test_warm_start_takes_the_earlier_runs_recipe(fitted: Path, tmp_path: Path) -> None:
     tables = ["--edges", str(fitted.parent / "edges.csv"), "--nodes", str(fitted.parent / "nodes.csv")]
     new = tmp_path / "warm"

@@ -20,13 +20,40 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from graphstrap.errors import InputError
-from graphstrap.io.export import ids_path, write_embeddings, write_table
+from graphstrap.io.export import check_embeddings_path, ids_path, write_embeddings, write_table
 from graphstrap.io.tables import read_tables
+from graphstrap.neighbors import find_neighbors
 
 Array = np.ndarray[Any, Any]
 FORMATS = (".parquet", ".csv", ".npy", ".safetensors")
 texts = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=8).map(lambda text: "t" + text)
 ID_KINDS = {"integers": st.integers(-(2**63), 2**63 - 1), "texts": texts, "uuids": st.uuids().map(str)}
+
+
+def test_parquet_says_that_lists_are_of_fixed_size(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    vectors = np.arange(12, dtype=np.float32).reshape(3, 4)
+    write_embeddings(tmp_path / "v.parquet", np.array(["a", "b", "c"]), vectors)
+    table = parquet.read_table(tmp_path / "v.parquet")
+    assert str(table.schema.field("embedding").type) == "fixed_size_list<element: float>[4]"
+    assert np.array_equal(table["embedding"].combine_chunks().flatten().to_numpy().reshape(3, 4), vectors)
+
+
+def test_a_faiss_index_finds_the_nearest_by_cosine(tmp_path: Path) -> None:
+    faiss = pytest.importorskip("faiss", reason='faiss is not installed: pip install "graphstrap[search]"')
+    vectors = np.random.default_rng(0).normal(size=(50, 6)).astype(np.float32)
+    write_embeddings(tmp_path / "v.faiss", np.arange(50) + 100, vectors)
+    index = faiss.read_index(str(tmp_path / "v.faiss"))
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    _, found = index.search(unit[7:8], 5)
+    ids = np.load(ids_path(tmp_path / "v.faiss"))
+    assert ids[found[0]].tolist() == [107, *(100 + other for other, _ in find_neighbors(vectors, 7, k=4))]
+
+
+def test_without_faiss_the_package_to_install_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(InputError, match=r"graphstrap\[search\]"):
+        check_embeddings_path(tmp_path / "v.faiss")
 
 
 def read_embeddings(path: Path) -> tuple[list[Any], Array]:

@@ -129,6 +129,7 @@ def test_a_loss_that_is_no_number_stops_training_and_keeps_the_last_good_checkpo
     method.__class__ = Poisoned
     with pytest.raises(DivergedError, match=r"step 8.*learning_rate"):
         train(method, communities, recipe=recipe(checkpoint_seconds=0.0), seed=0, run=run)
+    assert run.metrics()[-1] == {"step": 8, "diverged": True}
     good = make_method(communities)
     optimizer = torch.optim.AdamW([p for p in good.parameters() if p.requires_grad], fused=True)
     assert run.restore(good, optimizer) == 7

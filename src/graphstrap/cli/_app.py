@@ -8,6 +8,7 @@ from collections.abc import Callable
 import typer
 
 from graphstrap.cli.bench import bench
+from graphstrap.cli.card import card
 from graphstrap.cli.datasets import datasets
 from graphstrap.cli.demo import demo
 from graphstrap.cli.embed import embed
@@ -17,6 +18,7 @@ from graphstrap.cli.info import info
 from graphstrap.cli.neighbors import neighbors
 from graphstrap.cli.predict import predict
 from graphstrap.cli.prepare import prepare
+from graphstrap.cli.report import report
 from graphstrap.cli.reproduce import reproduce
 from graphstrap.cli.resume import resume
 from graphstrap.errors import InputError
@@ -32,6 +34,8 @@ VERBS: dict[str, Callable[..., None]] = {
     "prepare": prepare,
     "evaluate": evaluate,
     "neighbors": neighbors,
+    "report": report,
+    "card": card,
     "reproduce": reproduce,
     "info": info,
 }

@@ -17,7 +17,7 @@ from graphstrap.source import Source
 
 def embed(
     folder: o.RunFolder,
-    to: Annotated[Path, typer.Option(help="Where to write: .parquet, .csv, .npy or .safetensors.")],
+    to: Annotated[Path, typer.Option(help="Where to write: .parquet, .csv, .npy, .safetensors or .faiss.")],
     edges: o.Edges = None,
     nodes: o.Nodes = None,
     ignore_unknown_nodes: o.IgnoreUnknownNodes = False,

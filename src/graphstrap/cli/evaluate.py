@@ -9,24 +9,34 @@ import typer
 
 from graphstrap.cli import _options as o
 from graphstrap.errors import InputError
-from graphstrap.estimator import random_init
-from graphstrap.evaluate import PROTOCOLS
+from graphstrap.estimator import BGRL, random_init
+from graphstrap.evaluate import PROTOCOLS, Embeddings, Evaluation, evaluate_links, hide_edges, summarise_links
 from graphstrap.evaluate import evaluate as evaluate_embeddings
+from graphstrap.graph import Graph
 from graphstrap.seeds import evaluate_runs, over_seeds, seed_folders
 
 
 def evaluate(
     folder: o.RunFolder,
-    protocol: Annotated[str, typer.Option(help=f"One of {', '.join(PROTOCOLS)}.")] = "paper",
-    runs: Annotated[int, typer.Option(help="Number of random splits.", min=1)] = 5,
+    protocol: Annotated[str, typer.Option(help=f"One of {', '.join(PROTOCOLS)}, links.")] = "paper",
+    runs: Annotated[
+        int | None, typer.Option(help="Number of random splits [default: 5; links: 1].", min=1, show_default=False)
+    ] = None,
     baselines: Annotated[bool, typer.Option(help="Also evaluate raw features and an untrained encoder.")] = True,
+    refit: Annotated[
+        bool, typer.Option(help="links: train anew without the hidden edges, or use the run's encoder, which saw them.")
+    ] = True,
     device: o.Device = "auto",
     as_json: o.AsJson = False,
     quiet: o.Quiet = False,
 ) -> None:
-    """Evaluate a run from its graph's labels. The protocol is always named."""
+    """Evaluate a run from its graph's labels, or from hidden edges (links). The protocol is always named."""
     folders = seed_folders(folder) or [folder]
     model, graph = o.open_run(folders[0], device=device, quiet=quiet)
+    if protocol == "links":
+        _evaluate_links(model, graph, num_runs=runs or 1, refit=refit, baselines=baselines, as_json=as_json)
+        return
+    runs = runs or 5
     if graph.labels is None:
         raise InputError("the graph has no labels to evaluate with: give the node table a label column and fit again")
     by_seed = evaluate_runs(folders, graph, protocol=protocol, num_runs=runs, device=device)
@@ -46,8 +56,37 @@ def evaluate(
     if len(by_seed) > 1:
         for seed, one in by_seed.items():
             print(f"seed {seed:<9d} {one.mean:6.2f} ± {one.std:.2f}")
-    for name, row in rows.items():
-        print(f"{name:14s} {row.mean:6.2f} ± {row.std:.2f}")
-    print(f"{result.metric}; {result.protocol}: {result.detail}")
+    _print_rows(rows)
     if appended:
         print(f"+ own: {appended} columns of the node's own features stand beside the embedding")
+
+
+def _evaluate_links(model: BGRL, graph: Graph, *, num_runs: int, refit: bool, baselines: bool, as_json: bool) -> None:
+    """Hide edges, embed what is left, and see whether the hidden ones can be told from pairs that are not linked."""
+    runs: dict[str, list[tuple[float, float]]] = {}
+    for seed in range(num_runs):
+        edges = hide_edges(graph, seed=seed)
+        left = edges.remaining
+        candidates: dict[str, Embeddings] = {}
+        if baselines and len(left.features) == 1 and left.x is not None:
+            candidates["raw features"] = left.x
+        if baselines:
+            candidates["random init"] = random_init(left, model.recipe_, seed=model.seed, device=model.device)
+        trained = BGRL(recipe=model.recipe_, seed=model.seed, device=model.device).fit(left) if refit else model
+        candidates[model.recipe_.method.name] = trained.embed(left)
+        for name, h in candidates.items():
+            runs.setdefault(name, []).append(evaluate_links(h, edges))
+    how = "trained anew without them" if refit else "by an encoder that was trained with them"
+    rows = {name: summarise_links(found, how=how) for name, found in runs.items()}
+    if as_json:
+        o.print_json(rows[model.recipe_.method.name].to_dict())
+    else:
+        _print_rows(rows)
+
+
+def _print_rows(rows: dict[str, Evaluation]) -> None:
+    """One line for each candidate, the trained one last, and what was done."""
+    for name, row in rows.items():
+        print(f"{name:14s} {row.mean:6.2f} ± {row.std:.2f}")
+    last = list(rows.values())[-1]
+    print(f"{last.metric}; {last.protocol}: {last.detail}")

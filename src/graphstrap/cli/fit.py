@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,7 +15,7 @@ from graphstrap.ops import resolve_device
 from graphstrap.recipe import Recipe, load_recipe, parse_settings
 from graphstrap.seeds import fit_seeds
 from graphstrap.source import Source
-from graphstrap.train import InterruptedTrainingError
+from graphstrap.train import InterruptedTrainingError, make_mirrors
 
 
 def fit(
@@ -38,6 +38,9 @@ def fit(
         str | None, typer.Option(help="auto, fp32, tf32 or bf16 [default: the recipe's, mostly auto].")
     ] = None,
     from_: Annotated[Path | None, typer.Option("--from", help="Start from another run's weights and recipe.")] = None,
+    send_to: Annotated[
+        list[str] | None, typer.Option(help="Also send metrics to tensorboard:FOLDER or mlflow[:EXPERIMENT].")
+    ] = None,
     device: o.Device = "auto",
     source_column: o.SourceColumn = None,
     target_column: o.TargetColumn = None,
@@ -81,6 +84,9 @@ def fit(
         settings["train.precision"] = precision
     if seeds > 1 and from_ is not None:
         raise InputError("--seeds trains fresh models, --from starts from given weights: choose one of them")
+    if seeds > 1 and send_to:
+        raise InputError("--send-to shows one model's metrics, --seeds trains several: choose one of them")
+    mirrors = make_mirrors(send_to or [])
     resolve_device(device)
     (load_recipe(recipe) if recipe not in (None, "default") else Recipe()).with_settings(settings)  # mistakes show now
     where = Source(source, edges, nodes, options)
@@ -101,7 +107,8 @@ def fit(
             numbers = range(seed, seed + seeds)
             fitted = fit_seeds(estimator, graph, seeds=numbers, run=run, source=where.to_dict(), progress=not quiet)
         else:
-            fitted = [estimator.fit(graph, run=run, source=where.to_dict(), start_from=earlier, progress=not quiet)]
+            options_of_run: dict[str, Any] = {"run": run, "source": where.to_dict(), "start_from": earlier}
+            fitted = [estimator.fit(graph, **options_of_run, mirrors=mirrors, progress=not quiet)]
     except InterruptedTrainingError as stop:
         o.note(f"{stop}, saved: go on with `graphstrap resume {run}`")
         raise typer.Exit(130) from stop

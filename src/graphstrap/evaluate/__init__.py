@@ -6,7 +6,21 @@ accuracy 92.95 ± 0.50 (paper: fit on 10 %, C chosen on 10 %, tested on 80 %, 5 
 
 from __future__ import annotations
 
+from graphstrap.evaluate._rows import Embeddings
+from graphstrap.evaluate.links import HiddenEdges, evaluate_links, hide_edges, summarise_links
 from graphstrap.evaluate.probe import LinearProbe, fit_probe
 from graphstrap.evaluate.protocols import PROTOCOLS, Evaluation, evaluate, evaluate_many
 
-__all__ = ["PROTOCOLS", "Evaluation", "LinearProbe", "evaluate", "evaluate_many", "fit_probe"]
+__all__ = [
+    "PROTOCOLS",
+    "Embeddings",
+    "Evaluation",
+    "HiddenEdges",
+    "LinearProbe",
+    "evaluate",
+    "evaluate_links",
+    "evaluate_many",
+    "fit_probe",
+    "hide_edges",
+    "summarise_links",
+]

@@ -1,12 +1,15 @@
-"""Writing embeddings and other tables: Parquet, CSV, NumPy and safetensors, each file whole or not at all.
+"""Writing embeddings and other tables: Parquet, CSV, NumPy, safetensors and faiss, each file whole or not at all.
 
 The ending of the name chooses the format of embeddings:
 
-    .parquet       columns id and embedding (a list of FLOAT, the same length in each row)
+    .parquet       columns id and embedding (a list of FLOAT, the same length in each row); where pyarrow is installed,
+                   the file also says that lists are of fixed size, as LanceDB and vector columns like it
     .csv           columns id, e0, e1, ...
     .npy           the vectors, float32 (N, D); the ids beside it in <stem>.ids.npy: int64 or strings, never pickled
     .safetensors   tensor embeddings, float32 (N, D); integer ids as int64 tensor ids (N,); text ids as UTF-8 in a uint8
                    tensor ids_utf8, id i from ids_offsets[i] up to ids_offsets[i + 1], an int64 tensor (N + 1,)
+    .faiss         an exact index of the unit vectors by inner product, which is the cosine; ids as for .npy.
+                   Needs faiss: pip install "graphstrap[search]"
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from graphstrap.io.atomic import atomic_write, check_folder
 Array = np.ndarray[Any, Any]
 PathLike = str | os.PathLike[str]
 
-_EMBEDDING_ENDINGS = (".parquet", ".csv", ".npy", ".safetensors")
+_EMBEDDING_ENDINGS = (".parquet", ".csv", ".npy", ".safetensors", ".faiss")
 _FORMATS = {".parquet": "FORMAT parquet", ".csv": "FORMAT csv, HEADER"}
 
 
@@ -33,7 +36,7 @@ def write_embeddings(path: PathLike, ids: Array, vectors: Array) -> None:
     """Write one vector for each id, in the format that the ending of `path` names.
 
     Args:
-        path: ends in .parquet, .csv, .npy or .safetensors.
+        path: ends in .parquet, .csv, .npy, .safetensors or .faiss.
         ids: (N,) integers or strings.
         vectors: (N, D) numbers, written as float32.
     """
@@ -45,6 +48,7 @@ def write_embeddings(path: PathLike, ids: Array, vectors: Array) -> None:
         ".csv": _write_csv,
         ".npy": _write_npy,
         ".safetensors": _write_safetensors,
+        ".faiss": _write_faiss,
     }
     writers[_find_ending(path, writers)](Path(path), ids, vectors)
 
@@ -59,7 +63,8 @@ def write_table(path: PathLike, columns: dict[str, Array]) -> None:
 
 def check_embeddings_path(path: PathLike) -> None:
     """Fail now rather than after the work, if `write_embeddings` could not write there."""
-    _find_ending(path, _EMBEDDING_ENDINGS)
+    if _find_ending(path, _EMBEDDING_ENDINGS) == ".faiss":
+        _import_faiss()
     check_folder(Path(path))
 
 
@@ -70,7 +75,7 @@ def check_table_path(path: PathLike) -> None:
 
 
 def ids_path(path: PathLike) -> Path:
-    """Where the ids that belong to a .npy file of vectors are."""
+    """Where the ids that belong to a .npy or .faiss file of vectors are."""
     return Path(path).with_suffix(".ids.npy")
 
 
@@ -82,6 +87,19 @@ def _find_ending(path: PathLike, known: Iterable[str]) -> str:
 
 
 def _write_parquet(path: Path, ids: Array, vectors: Array) -> None:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        _write_plain_parquet(path, ids, vectors)
+        return
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
+    table = pa.table({"id": pa.array(ids.tolist()), "embedding": lists})
+    with atomic_write(path) as temporary:
+        pq.write_table(table, temporary)
+
+
+def _write_plain_parquet(path: Path, ids: Array, vectors: Array) -> None:
     names = [f"e{i}" for i in range(vectors.shape[1])]
     columns = {"id": ids} | dict(zip(names, vectors.T, strict=True))
     selection = f"id, [{', '.join(names)}] AS embedding"
@@ -115,6 +133,26 @@ def _write_safetensors(path: Path, ids: Array, vectors: Array) -> None:
             save_file(tensors, temporary)
         except SafetensorError as error:
             raise InputError(f"cannot write {path}: {error}") from error
+
+
+def _write_faiss(path: Path, ids: Array, vectors: Array) -> None:
+    faiss = _import_faiss()
+    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    index = faiss.IndexFlatIP(vectors.shape[1])
+    index.add(np.ascontiguousarray(unit, dtype=np.float32))
+    with atomic_write(ids_path(path)) as temporary_ids, atomic_write(path) as temporary:
+        np.save(temporary_ids, ids, allow_pickle=False)
+        temporary.write_bytes(faiss.serialize_index(index).tobytes())
+
+
+def _import_faiss() -> Any:
+    try:
+        import faiss
+    except ImportError as error:
+        raise InputError(
+            'a .faiss index needs faiss, which is not installed: pip install "graphstrap[search]"'
+        ) from error
+    return faiss
 
 
 def _copy(path: Path, columns: dict[str, Array], *, selection: str, options: str) -> None:

@@ -1,5 +1,15 @@
 """Training: one loop for every method, one model or many."""
 
 from graphstrap.train.loop import DivergedError, Evaluate, InterruptedTrainingError, Trainee, train, train_together
+from graphstrap.train.mirror import Mirror, make_mirrors
 
-__all__ = ["DivergedError", "Evaluate", "InterruptedTrainingError", "Trainee", "train", "train_together"]
+__all__ = [
+    "DivergedError",
+    "Evaluate",
+    "InterruptedTrainingError",
+    "Mirror",
+    "Trainee",
+    "make_mirrors",
+    "train",
+    "train_together",
+]

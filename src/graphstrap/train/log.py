@@ -3,24 +3,28 @@ waits."""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from graphstrap.run import Run
+from graphstrap.train.mirror import Mirror
 from graphstrap.train.monitor import describe_moments, embedding_moments
 
 
 class Log:
     """Metrics of this session, and the clock that says how old the last checkpoint is."""
 
-    def __init__(self, run: Run | None, *, start: int, check: Callable[[float, int], None]) -> None:
+    def __init__(
+        self, run: Run | None, *, start: int, check: Callable[[float, int], None], mirrors: Sequence[Mirror] = ()
+    ) -> None:
         self.records: list[dict[str, Any]] = []
         self.speed, self.loss = 0.0, float("nan")
-        self._run, self._check = run, check
+        self._run, self._check, self._mirrors = run, check, mirrors
         self._last_step, self._last_time = start, time.monotonic()
         self._last_save = time.monotonic()
         self._waiting: _Note | None = None
@@ -41,6 +45,12 @@ class Log:
         if not loss.is_cuda:
             self.settle()
 
+    def check(self, loss: float, step: int) -> None:
+        """Stop where the loss is no number any more; the run folder says so."""
+        if not math.isfinite(loss) and self._run is not None:
+            self._run.log({"step": step, "diverged": True})
+        self._check(loss, step)
+
     def settle(self) -> None:
         """Read and write down what waits."""
         note, self._waiting = self._waiting, None
@@ -48,7 +58,7 @@ class Log:
             return
         loss, *moments = note.read()
         self.loss = float(loss)
-        self._check(self.loss, note.step)
+        self.check(self.loss, note.step)
         self.speed = (note.step - self._last_step) / max(1e-9, note.time - self._last_time)
         self._last_step, self._last_time = note.step, note.time
         record: dict[str, Any] = {"step": note.step, "loss": self.loss}
@@ -59,6 +69,8 @@ class Log:
         self.records.append(record)
         if self._run is not None:
             self._run.log(record)
+        for mirror in self._mirrors:
+            mirror(record)
 
 
 class _Note:

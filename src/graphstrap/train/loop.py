@@ -17,6 +17,7 @@ from graphstrap.run import Run
 from graphstrap.train.interrupt import Interrupt
 from graphstrap.train.log import Log
 from graphstrap.train.memory import keep_freed_memory
+from graphstrap.train.mirror import Mirror
 from graphstrap.train.progress import TrainingBar
 from graphstrap.train.step import EagerStep, StepsTogether, make_step
 
@@ -37,12 +38,13 @@ class DivergedError(Exception):
 
 @dataclass(frozen=True)
 class Trainee:
-    """A model to train: its method, its seed, where it is saved, and how it is evaluated on the way."""
+    """A model to train: its method, its seed, where it is saved, how it is evaluated, who else gets metrics."""
 
     method: Method
     seed: int
     run: Run | None = None
     evaluate: Evaluate | None = None
+    mirrors: Sequence[Mirror] = ()
 
 
 def train(
@@ -91,7 +93,7 @@ class _Course:
         self.take_step: EagerStep = make_step(trainee.method, graph, recipe=recipe, seed=trainee.seed)
         module, optimizer = self.take_step.module, self.take_step.optimizer
         self.start = 0 if trainee.run is None else trainee.run.restore(module, optimizer)
-        self.log = Log(trainee.run, start=self.start, check=_raise_if_diverged)
+        self.log = Log(trainee.run, start=self.start, check=_raise_if_diverged, mirrors=trainee.mirrors)
 
     def catch_up(self, step: int) -> None:
         for missed in range(self.start + 1, step + 1):
@@ -109,7 +111,7 @@ class _Course:
         if last or save_now:
             self.log.settle()
         if trainee.run is not None and (last or save_now or self.log.seconds_since_save >= settings.checkpoint_seconds):
-            _raise_if_diverged(float(loss), step)
+            self.log.check(float(loss), step)
             self.log.settle()
             trainee.run.checkpoint(self.take_step.module, self.take_step.optimizer, step)
             self.log.saved()

@@ -1,0 +1,128 @@
+"""Links: can edges that were hidden be told from pairs of nodes that are not linked?
+
+    features(u, v)  =  h_u / ||h_u||  *  h_v / ||h_v||                                  element by element
+    score(u, v)     =  a logistic regression of those, fitted on the edges that are left and as many random pairs
+    auc             =  how often a hidden edge scores above a random pair that is not linked, in percent
+    hits@50         =  the part of the hidden edges that score above the 50th best of those pairs, in percent
+
+The embeddings must come from the graph without the hidden edges, best from an encoder that never saw them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphstrap.errors import InputError
+from graphstrap.evaluate._rows import Embeddings, Rows
+from graphstrap.evaluate.protocols import Evaluation
+from graphstrap.graph import Graph
+
+Array = np.ndarray[Any, Any]
+
+HIDDEN_PART = 0.1
+HITS_AT = 50
+MAX_FITTED = 20_000  # edges that the regression is fitted on
+_MIN_EDGES = 20
+
+
+@dataclass(frozen=True, eq=False)
+class HiddenEdges:
+    """`remaining` is the graph without the `hidden` pairs (M, 2); `unlinked` (M, 2) were never linked. `seen` and
+    `unseen` are pairs of both kinds to fit on."""
+
+    remaining: Graph
+    hidden: Array
+    unlinked: Array
+    seen: Array
+    unseen: Array
+
+
+def hide_edges(graph: Graph, *, part: float = HIDDEN_PART, seed: int = 0) -> HiddenEdges:
+    """Hide a part of the edges, an undirected one in both directions, and draw as many pairs that are not linked."""
+    random = np.random.default_rng((seed, 2))
+    sources, targets = graph.indices.long().numpy(), graph.targets.numpy()
+    low, high = np.minimum(sources, targets), np.maximum(sources, targets)
+    keys, pair_of = np.unique(low * graph.num_nodes + high, return_inverse=True)
+    if len(keys) < _MIN_EDGES:
+        raise InputError(f"the protocol 'links' needs at least {_MIN_EDGES} edges, the graph has {len(keys)}")
+    order = random.permutation(len(keys))
+    num_hidden = max(1, round(part * len(keys)))
+    is_hidden = np.zeros(len(keys), dtype=bool)
+    is_hidden[order[:num_hidden]] = True
+    remaining = select_edges(graph, torch.from_numpy(~is_hidden[pair_of.reshape(-1)]))
+    num_fitted = min(MAX_FITTED, len(keys) - num_hidden)
+    unlinked = _unlinked_pairs(keys, graph.num_nodes, num_hidden + num_fitted, random)
+    hidden, seen = (_pairs(keys[chosen], graph.num_nodes) for chosen in (order[:num_hidden], order[-num_fitted:]))
+    return HiddenEdges(remaining, hidden, unlinked[:num_hidden], seen, unlinked[num_hidden:])
+
+
+def evaluate_links(h: Embeddings, edges: HiddenEdges) -> tuple[float, float]:
+    """AUC and hits@50 of the embeddings of the remaining graph, both in percent."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import roc_auc_score
+    from sklearn.preprocessing import MaxAbsScaler
+
+    rows = Rows.of(h)
+    if rows.num_rows != edges.remaining.num_nodes:
+        raise InputError(f"h has {rows.num_rows} rows, the graph has {edges.remaining.num_nodes} nodes")
+    scale = MaxAbsScaler()
+    fitted = scale.fit_transform(_products(rows, np.concatenate([edges.seen, edges.unseen])))
+    is_edge = np.repeat([1, 0], [len(edges.seen), len(edges.unseen)])
+    model = LogisticRegression(max_iter=300).fit(fitted, is_edge)
+    scores = model.decision_function(scale.transform(_products(rows, np.concatenate([edges.hidden, edges.unlinked]))))
+    found, others = scores[: len(edges.hidden)], scores[len(edges.hidden) :]
+    auc = roc_auc_score(np.repeat([1, 0], [len(found), len(others)]), scores)
+    threshold = np.sort(others)[-min(HITS_AT, len(others))]
+    return 100.0 * float(auc), 100.0 * float((found > threshold).mean())
+
+
+def summarise_links(runs: list[tuple[float, float]], *, how: str) -> Evaluation:
+    """The evaluation of one or more draws; `how` says what saw which edges."""
+    aucs, hits = np.array(runs).T
+    detail = (
+        f"{100 * HIDDEN_PART:.0f} % of the edges hidden, {how}; hits@{HITS_AT} {hits.mean():.2f} ± {hits.std():.2f}"
+    )
+    return Evaluation("links", "auc", float(aucs.mean()), float(aucs.std()), tuple(aucs.tolist()), detail)
+
+
+def select_edges(graph: Graph, keep: Tensor) -> Graph:
+    """The graph with only those edges for which `keep` (E,) is true. Nodes stay."""
+    counts = torch.zeros(graph.num_nodes, dtype=torch.int64).index_add_(0, graph.targets, keep.long())
+    columns: dict[str, Any] = {
+        name: None if getattr(graph, name) is None else getattr(graph, name)[keep]
+        for name in ("edge_types", "edge_weights", "edge_times", "edge_columns", "edge_ids")
+    }
+    return replace(
+        graph, indptr=torch.cat([counts.new_zeros(1), counts.cumsum(0)]), indices=graph.indices[keep], **columns
+    )
+
+
+def _unlinked_pairs(keys: Array, num_nodes: int, count: int, random: np.random.Generator) -> Array:
+    """Random pairs of different nodes that are not among the sorted `keys`."""
+    if num_nodes * (num_nodes - 1) // 2 < 2 * (len(keys) + count):
+        raise InputError(
+            "the protocol 'links' needs more pairs without an edge: more than half of all pairs are linked"
+        )
+    found = np.zeros(0, dtype=np.int64)
+    while len(found) < count:
+        ends = random.integers(num_nodes, size=(2 * count, 2))
+        drawn = ends.min(1) * num_nodes + ends.max(1)
+        place = np.minimum(np.searchsorted(keys, drawn), len(keys) - 1)
+        found = np.concatenate([found, drawn[(keys[place] != drawn) & (ends[:, 0] != ends[:, 1])]])
+    return _pairs(found[:count], num_nodes)
+
+
+def _pairs(keys: Array, num_nodes: int) -> Array:
+    return np.stack(np.divmod(keys, num_nodes), axis=1)
+
+
+def _products(rows: Rows, pairs: Array) -> Any:
+    left, right = rows.take(pairs[:, 0]), rows.take(pairs[:, 1])
+    if isinstance(left, Tensor) and isinstance(right, Tensor):
+        return (left * right).cpu().numpy()
+    return left.multiply(right).tocsr()

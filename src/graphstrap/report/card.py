@@ -1,0 +1,88 @@
+"""A model folder in the layout of the Hugging Face Hub: config.json, model.safetensors, README.md (the model card).
+
+`BGRL.load(folder)` reads it. The card says what the model was trained on, how, and how good it is by which protocol.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from graphstrap.environment import graphstrap_version
+from graphstrap.evaluate import Evaluation
+from graphstrap.io.atomic import atomic_write
+from graphstrap.model import Model
+from graphstrap.run import Run
+
+_USE = """```python
+import graphstrap as gs
+
+model = gs.BGRL.load("path/of/this/folder")
+h = model.embed(graph)  # a gs.Graph with the same feature columns: (N, {size}) NumPy array
+```"""
+
+
+def write_model_folder(run: Run, model: Model, folder: Path, *, evaluations: Sequence[Evaluation] = ()) -> None:
+    """Write the three files; the folder is made where it is missing."""
+    model.save(folder)
+    for name, text in (
+        ("config.json", json.dumps(model_config(run, model), indent=2) + "\n"),
+        ("README.md", model_card(run, evaluations)),
+    ):
+        with atomic_write(folder / name) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+
+
+def model_config(run: Run, model: Model) -> dict[str, Any]:
+    """What a program wants to know before it reads the weights."""
+    return {
+        "library_name": "graphstrap",
+        "graphstrap_version": graphstrap_version(),
+        "model_type": run.recipe.method.name,
+        "input_sizes": list(model.transform.sizes),
+        "embedding_size": run.recipe.encoder.embedding_size + run.recipe.encoder.own_features,
+        "seed": model.seed,
+        "recipe": tomllib.loads(run.recipe.to_toml()),
+    }
+
+
+def model_card(run: Run, evaluations: Sequence[Evaluation]) -> str:
+    """Markdown with the Hub's header. Names that a user gave stand as code, on one line."""
+    graph, recipe = run.info["graph"], run.recipe
+    size = recipe.encoder.embedding_size + recipe.encoder.own_features
+    header = [
+        "---",
+        "library_name: graphstrap",
+        "tags:",
+        "- graph",
+        "- node-embeddings",
+        f"- {recipe.method.name}",
+        "---",
+    ]
+    rows = [
+        f"| graph | {_code(graph.get('name', 'graph'))} |",
+        f"| nodes | {graph.get('num_nodes', 0):,} |",
+        f"| directed edges | {graph.get('num_edges', 0):,} |",
+        f"| feature columns | {', '.join(map(str, graph.get('num_features', [])))} |",
+        f"| method | {recipe.method.name}, {recipe.train.steps:,} steps, seed {run.info['seed']} |",
+        f"| encoder | {recipe.encoder.name}, layers {list(recipe.encoder.hidden_sizes)}, {size} columns out |",
+    ]
+    scores = [f"- {one}" for one in evaluations] or ["Not evaluated: the graph has no labels."]
+    parts = [
+        "\n".join(header),
+        f"# Node embeddings of {_code(graph.get('name', 'graph'))}",
+        "Learned without labels by Graphstrap; weights are safetensors.",
+        "## Training\n\n| | |\n| --- | --- |\n" + "\n".join(rows),
+        "## Evaluation\n\n" + "\n".join(scores),
+        "## Use\n\n" + _USE.replace("{size}", str(size)),
+        "## Limits\n\nThe encoder expects graphs with the same feature columns, prepared as in `config.json`, and"
+        " nodes that are like those it was trained on.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _code(name: str) -> str:
+    return f"`{' '.join(str(name).replace('`', chr(39)).replace('|', '/').split())}`"

@@ -1,0 +1,127 @@
+"""What the embedding knows: every protocol that applies, raw features and an untrained encoder beside; a confusion
+matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from graphstrap.evaluate import Evaluation, evaluate, fit_probe
+from graphstrap.graph import Graph
+
+Array = np.ndarray[Any, Any]
+
+MAX_LABELLED = 15_000  # a sample says as much, and keeps a large graph's report under a minute
+MAX_CLASSES_SHOWN = 24
+NUM_MISTAKES = 8
+
+
+@dataclass(frozen=True)
+class Scores:
+    """`tables` holds, for each protocol, the evaluation of each candidate by name; `note` what was left out."""
+
+    tables: dict[str, dict[str, Evaluation]]
+    note: str
+    gain: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Confusion:
+    """`counts[i, j]`: test nodes of class i that the probe puts into class j. The rarest classes are one last class."""
+
+    names: tuple[str, ...]
+    counts: Array
+    accuracy: float
+    mistakes: tuple[tuple[str, str, int, float], ...]  # true, predicted, how many, part of the true class
+    predicted: Array  # (N,) what the probe says of every node
+
+
+def has_classes(graph: Graph) -> bool:
+    """Whether there is one label a node, and enough of them to evaluate."""
+    if graph.labels is None or graph.labels.dim() != 1:
+        return False
+    labels = graph.labels.numpy()
+    known = labels[labels >= 0]
+    return len(known) >= 10 and len(np.unique(known)) >= 2
+
+
+def score(
+    candidates: dict[str, Any], graph: Graph, *, protocols: Sequence[str], num_runs: int, seed: int = 0
+) -> Scores:
+    """Evaluate candidates, the trained one last, on at most `MAX_LABELLED` labelled nodes.
+
+    The gain is what the trained one has over the one before it by the first protocol, where there is room for one.
+    """
+    graph, note = _sample_labels(graph, seed)
+    tables = {
+        protocol: {
+            name: evaluate(h, graph, protocol=protocol, num_runs=_runs(protocol, num_runs), seed=seed)
+            for name, h in candidates.items()
+        }
+        for protocol in protocols
+    }
+    means = [one.mean for one in next(iter(tables.values())).values()] if tables else []
+    return Scores(tables, note, means[-1] - means[-2] if len(means) > 1 and means[-2] < 98 else None)
+
+
+def _runs(protocol: str, num_runs: int) -> int:
+    """Each run of the clustering is the best of several starts already, and takes the time of ten probes."""
+    return 1 if protocol == "clustering" else num_runs
+
+
+def confuse(h: Array, graph: Graph, *, seed: int = 0) -> Confusion:
+    """Fit a probe on 10 % of the labels, choose C on 10 %, compare on the rest."""
+    sampled, _ = _sample_labels(graph, seed)
+    assert sampled.labels is not None
+    labels = sampled.labels.numpy()
+    order = np.random.default_rng(seed).permutation(np.flatnonzero(labels >= 0))
+    train, val, test = np.split(order, [len(order) // 10, len(order) // 5])
+    probe = fit_probe(h, labels, train=train, val=val, seed=seed, num_classes=graph.num_classes)
+    predicted = probe.predict(h)
+    names = graph.class_names or tuple(str(number) for number in range(graph.num_classes))
+    counts = np.zeros((graph.num_classes, graph.num_classes), dtype=np.int64)
+    np.add.at(counts, (labels[test], predicted[test]), 1)
+    accuracy = 100.0 * float(np.trace(counts)) / max(1, len(test))
+    mistakes = _mistakes(names, counts)
+    shown, counts = _largest(names, counts)
+    return Confusion(shown, counts, accuracy, mistakes, predicted)
+
+
+def _mistakes(names: Sequence[str], counts: Array) -> tuple[tuple[str, str, int, float], ...]:
+    """The pairs of classes that are most often confused, by number of nodes."""
+    wrong = counts - np.diag(np.diag(counts))
+    order = np.argsort(-wrong, axis=None, kind="stable")[:NUM_MISTAKES]
+    pairs = [divmod(int(at), len(counts)) for at in order]
+    sizes = np.maximum(counts.sum(1), 1)
+    return tuple((names[i], names[j], int(wrong[i, j]), float(wrong[i, j] / sizes[i])) for i, j in pairs if wrong[i, j])
+
+
+def _largest(names: Sequence[str], counts: Array) -> tuple[tuple[str, ...], Array]:
+    """The largest classes by size, all others added up as one."""
+    order = np.argsort(-counts.sum(1), kind="stable")
+    order = order[(counts.sum(1) + counts.sum(0))[order] > 0]
+    if len(order) <= MAX_CLASSES_SHOWN:
+        return tuple(names[i] for i in order), counts[np.ix_(order, order)]
+    kept = MAX_CLASSES_SHOWN - 1
+    place = np.full(len(counts), kept)
+    place[order[:kept]] = np.arange(kept)
+    merged = np.zeros((kept + 1, kept + 1), dtype=np.int64)
+    np.add.at(merged, (place[:, None], place[None, :]), counts)
+    return (*(names[i] for i in order[:kept]), f"{len(order) - kept} others"), merged
+
+
+def _sample_labels(graph: Graph, seed: int) -> tuple[Graph, str]:
+    assert graph.labels is not None
+    labels = graph.labels.numpy()
+    known = np.flatnonzero(labels >= 0)
+    if len(known) <= MAX_LABELLED:
+        return graph, ""
+    kept = np.full(len(labels), -1, dtype=np.int64)
+    chosen = np.random.default_rng(seed).permutation(known)[:MAX_LABELLED]
+    kept[chosen] = labels[chosen]
+    note = f"on a random {MAX_LABELLED:,} of the {len(known):,} labelled nodes; `graphstrap evaluate` takes all"
+    return replace(graph, labels=torch.from_numpy(kept)), note

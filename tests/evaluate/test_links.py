@@ -1,0 +1,82 @@
+"""Hidden edges: hidden in both directions, found by embeddings that know the graph, not by noise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import csr_matrix, hstack
+
+from conftest import make_communities, make_random_graph
+from graphstrap.errors import InputError
+from graphstrap.evaluate.links import evaluate_links, hide_edges, select_edges
+from graphstrap.graph import Graph
+from graphstrap.sparse import SparseMatrix
+
+
+def pairs_of(graph: Graph) -> set[tuple[int, int]]:
+    ends = zip(graph.indices.tolist(), graph.targets.tolist(), strict=True)
+    return {(min(a, b), max(a, b)) for a, b in ends}
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_hidden_edges_are_gone_and_the_other_pairs_were_never_linked(directed: bool) -> None:
+    graph = (
+        make_random_graph(num_nodes=300, num_edges=600, seed=0)
+        if directed
+        else make_communities(num_nodes=120, num_classes=3, seed=0)
+    )
+    edges = hide_edges(graph, seed=1)
+    all_pairs, left = pairs_of(graph), pairs_of(edges.remaining)
+    hidden = {tuple(sorted(pair)) for pair in edges.hidden.tolist()}
+    assert len(hidden) == len(edges.hidden) == round(0.1 * len(all_pairs))
+    assert hidden | left == all_pairs
+    assert not hidden & left
+    unlinked = {(a, b) for a, b in np.concatenate([edges.unlinked, edges.unseen]).tolist()}
+    assert not unlinked & all_pairs
+    assert all(a < b for a, b in unlinked)
+    assert {tuple(pair) for pair in edges.seen.tolist()} <= left
+    assert edges.remaining.is_symmetric == graph.is_symmetric
+
+
+def test_edges_keep_their_columns() -> None:
+    graph = make_random_graph(num_nodes=50, num_edges=200, seed=3, weighted=True)
+    keep = torch.arange(graph.num_edges) % 3 > 0
+    some = select_edges(graph, keep)
+    assert some.edge_weights is not None
+    assert graph.edge_weights is not None
+    assert torch.equal(some.edge_weights, graph.edge_weights[keep])
+    assert torch.equal(some.targets, graph.targets[keep])
+    assert torch.equal(some.indices, graph.indices[keep])
+
+
+def test_the_community_of_a_node_tells_its_links_and_noise_does_not() -> None:
+    graph = make_communities(num_nodes=300, num_classes=3, seed=0)
+    edges = hide_edges(graph)
+    assert graph.labels is not None
+    known, hits = evaluate_links(np.eye(3)[graph.labels.numpy()], edges)
+    noise, _ = evaluate_links(np.random.default_rng(0).normal(size=(300, 8)), edges)
+    assert known > 75
+    assert 40 < noise < 60
+    assert 0 <= hits <= 100
+
+
+def test_what_cannot_be_done_is_said() -> None:
+    with pytest.raises(InputError, match="at least 20 edges"):
+        hide_edges(Graph.from_edges([0, 1], [1, 2]))
+    full = np.array([(a, b) for a in range(12) for b in range(a)])
+    with pytest.raises(InputError, match="more pairs without an edge"):
+        hide_edges(Graph.from_edges(full[:, 0], full[:, 1]))
+    edges = hide_edges(make_communities(num_nodes=120, num_classes=3, seed=0))
+    with pytest.raises(InputError, match="120 nodes"):
+        evaluate_links(np.ones((5, 2)), edges)
+
+
+def test_sparse_features_are_judged_as_dense_ones() -> None:
+    graph = make_communities(num_nodes=120, num_classes=3, seed=0)
+    edges = hide_edges(graph)
+    assert isinstance(graph.x, SparseMatrix)
+    few = SparseMatrix.from_scipy(
+        hstack([graph.x.to_scipy(), csr_matrix((120, 3000))])
+    )  # so empty that it stays sparse
+    assert evaluate_links(few, edges) == pytest.approx(evaluate_links(graph.x.to_dense(), edges), abs=0.2)

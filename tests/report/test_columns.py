@@ -1,0 +1,72 @@
+"""What the map can be coloured by."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from conftest import make_communities
+from graphstrap.graph import Graph, Splits
+from graphstrap.report.columns import cluster_column, graph_columns, text_column, traits
+
+
+def test_a_graph_gives_labels_degrees_and_dense_features() -> None:
+    x = torch.arange(12.0).reshape(4, 3)
+    labels = torch.tensor([0, 1, -1, 1])
+    graph = Graph.from_edges(
+        [0, 1, 2], [1, 2, 3], x=x, labels=labels, class_names=("a", "b"), feature_names=("p", "q", "r")
+    )
+    columns = {column.title: column for column in graph_columns(graph)}
+    assert list(columns) == ["label", "degree", "p", "q", "r"]
+    assert columns["label"].values.tolist() == [0, 1, -1, 1]
+    assert columns["degree"].values.tolist() == [1, 2, 2, 1]
+    assert columns["q"].values.tolist() == [1, 4, 7, 10]
+
+
+def test_splits_and_types_are_columns_too() -> None:
+    masks = [torch.tensor([[one] for one in row]) for row in ([True, False], [False, False], [False, True])]
+    graph = Graph.from_edges(
+        [0],
+        [1],
+        num_nodes=2,
+        features=(None, None),
+        node_types=("x", "y"),
+        type_offsets=(0, 1, 2),
+        splits=Splits(*masks),
+    )
+    columns = {column.title: column for column in graph_columns(graph)}
+    assert columns["type"].values.tolist() == [0, 1]
+    assert columns["split"].values.tolist() == [0, 2]
+
+
+def test_text_is_numbers_or_categories_by_frequency() -> None:
+    numbers = text_column("n", np.array(["1", "", "2.5"]))
+    assert numbers.names is None
+    assert np.isnan(numbers.values[1])
+    words = text_column("w", np.array(["b", "a", "", "b"]))
+    assert words.names == ("b", "a")
+    assert words.values.tolist() == [0, 1, -1, 0]
+
+
+def test_traits_are_a_nodes_own_features_the_rarest_first() -> None:
+    graph = make_communities(num_nodes=60, num_classes=3, seed=0)
+    assert traits(graph) is None  # its columns have no names
+    from dataclasses import replace
+
+    named = traits(replace(graph, feature_names=tuple(f"w{i}" for i in range(30))))
+    assert named is not None
+    assert graph.x is not None
+    dense = graph.x.to_dense().numpy()
+    counts = (dense > 0).sum(0)
+    for node in range(60):
+        found = [column for column in named.columns[node].tolist() if column >= 0]
+        assert len(found) == min(8, int((dense[node] > 0).sum()))
+        assert (dense[node, found] > 0).all()
+        assert (np.diff(counts[found]) >= 0).all()
+
+
+def test_clusters_are_numbered_from_the_largest() -> None:
+    h = np.repeat(np.eye(3), [10, 50, 20], axis=0) + 0.01 * np.random.default_rng(0).normal(size=(80, 3))
+    column = cluster_column(h, num_clusters=3)
+    assert np.bincount(column.values).tolist() == [50, 20, 10]
+    assert len(cluster_column(np.ones((20, 3)), num_clusters=12).names or ()) == 1

@@ -1,0 +1,37 @@
+"""Nearest nodes of all nodes: exact ones are those of `neighbors`, the fast ones miss few."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphstrap.neighbors import find_neighbors
+from graphstrap.report.nearest import nearest_nodes, recall, unit_rows
+
+
+def test_exact_ones_are_those_that_neighbors_lists() -> None:
+    h = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32)
+    found = nearest_nodes(h, k=7)
+    assert found.is_exact
+    for node in range(60):
+        expected = find_neighbors(h, node, k=7)
+        assert found.nodes[node].tolist() == [other for other, _ in expected]
+        assert found.similarities[node] == pytest.approx([value for _, value in expected], abs=1e-5)
+
+
+def test_cells_find_nearly_all() -> None:
+    random = np.random.default_rng(1)
+    h = random.normal(size=(30, 16))[random.integers(30, size=4000)] + 0.5 * random.normal(size=(4000, 16))
+    found = nearest_nodes(h, k=10, exact_nodes=1000)
+    assert not found.is_exact
+    assert (found.nodes != np.arange(4000)[:, None]).all()
+    assert (np.diff(found.similarities, axis=1) <= 0).all()
+    assert all(len(set(row)) == 10 for row in found.nodes.tolist())
+    assert found.recall == recall(found.nodes, unit_rows(h)) > 0.95
+
+
+def test_small_and_degenerate_graphs() -> None:
+    assert nearest_nodes(np.ones((1, 3)), k=10).nodes.shape == (1, 0)
+    assert nearest_nodes(np.ones((4, 3)), k=10).nodes.shape == (4, 3)
+    same = nearest_nodes(np.zeros((500, 3)), k=10, exact_nodes=100)
+    assert (same.nodes != np.arange(500)[:, None]).all()

@@ -1,0 +1,155 @@
+"""The report of real runs: finished, cut, without labels; and what its verb says."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from conftest import make_communities
+from graphstrap.cli._app import run as command
+from graphstrap.estimator import BGRL
+from graphstrap.graph import Graph
+from graphstrap.report import write_report
+from graphstrap.report.embedding_map import choose_nodes, map_edges
+from graphstrap.report.scores import _largest, confuse, has_classes
+from graphstrap.report.series import elapsed_seconds, training_series
+from graphstrap.run import Run
+
+FAST = {
+    "train.steps": 30,
+    "train.log_every": 5,
+    "encoder.hidden_sizes": [16],
+    "encoder.embedding_size": 8,
+    "encoder.own_features": 0,
+    "method.predictor_hidden_size": 16,
+}
+
+
+def data_of(page: str) -> Any:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, flags=re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
+
+
+def fit(graph: Graph, folder: Path) -> BGRL:
+    return BGRL(settings=FAST, device="cpu").fit(graph, run=folder)
+
+
+def test_a_finished_run_has_everything(communities: Graph, tmp_path: Path) -> None:
+    model = fit(communities, tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    health = write_report(run, tmp_path / "r.html", model=model, graph=communities, num_runs=1)
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert health.headline in page.replace("&#x27;", "'")
+    for words in ("raw features", "random init", "Nearest neighbours vote", "clustering", 'class="confusion"', "torch"):
+        assert words in page
+    data = data_of(page)
+    assert {chart["name"] for chart in data["series"]} == {
+        *("loss", "effective_rank", "spread", "mean_norm", "learning_rate", "target_decay"),
+    }
+    assert data["map"]["num_nodes"] == 120
+    assert [column["title"] for column in data["map"]["columns"]] == ["label", "cluster", "predicted label", "degree"]
+    assert set(data["map"]["kept"]) == {"neighbours", "pca"}
+
+
+def test_without_labels_there_is_a_map_and_no_scores(communities: Graph, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    graph = replace(communities, labels=None)
+    model = fit(graph, tmp_path / "run")
+    write_report(Run.open(tmp_path / "run"), tmp_path / "r.html", model=model, graph=graph)
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert 'class="score"' not in page
+    assert [column["title"] for column in data_of(page)["map"]["columns"]] == ["cluster", "degree"]
+
+
+def test_a_cut_run_has_charts_and_says_how_to_go_on(
+    communities: Graph, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fit(communities, tmp_path / "run")
+    (tmp_path / "run" / "model.safetensors").unlink()
+    assert command(["report", str(tmp_path / "run"), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["findings"][0]["kind"] == "unfinished"
+    page = Path(answer["report"]).read_text(encoding="utf-8")
+    assert "graphstrap resume" in page
+    data = data_of(page)
+    assert data["map"] is None
+    assert data["series"]
+
+
+def test_the_verb_shows_ignored_columns_and_refuses_what_it_cannot_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = ["key,amount,name", *(f"n{i},{i % 7},{'<b>' if i % 2 else 'plain'}" for i in range(40))]
+    (tmp_path / "nodes.csv").write_text("\n".join(nodes) + "\n")
+    edges = ["a,b", *(f"n{i},n{(i * 3 + 1) % 40}" for i in range(40))]
+    (tmp_path / "edges.csv").write_text("\n".join(edges) + "\n")
+    folder = tmp_path / "run"
+    tables = [
+        "--edges",
+        str(tmp_path / "edges.csv"),
+        "--nodes",
+        str(tmp_path / "nodes.csv"),
+        "--ignore-columns",
+        "name",
+    ]
+    settings = [part for name, value in FAST.items() for part in ("--set", f"{name}={json.dumps(value)}")]
+    assert command(["fit", *tables, "--run", str(folder), "--quiet", "--device", "cpu", *settings]) == 0
+    assert command(["report", str(folder), "--quiet"]) == 0
+    titles = [one["title"] for one in data_of((folder / "report.html").read_text("utf-8"))["map"]["columns"]]
+    assert titles == ["cluster", "degree", "amount", "name"]
+    capsys.readouterr()
+    assert command(["report", str(folder), "--protocol", "papr"]) == 2
+    assert "papr" in capsys.readouterr().err
+    assert command(["report", str(folder), "--to", str(tmp_path / "no" / "r.html")]) == 2
+    assert "does not exist" in capsys.readouterr().err
+
+
+def test_the_confusion_counts_test_nodes_and_merges_small_classes() -> None:
+    graph = make_communities(num_nodes=300, num_classes=3, seed=0)
+    assert graph.labels is not None
+    perfect = np.eye(3)[graph.labels.numpy()]
+    found = confuse(perfect, graph)
+    assert found.accuracy == 100.0
+    assert found.counts.sum() == 240
+    assert found.mistakes == ()
+    names, merged = _largest([str(i) for i in range(40)], np.ones((40, 40), dtype=np.int64))
+    assert len(names) == 24
+    assert names[-1] == "17 others"
+    assert merged.sum() == 1600
+    assert has_classes(graph)
+
+
+def test_edges_are_each_shown_once_and_capped(communities: Graph) -> None:
+    nodes = np.arange(communities.num_nodes)
+    sources, targets, num_all = map_edges(communities, nodes)
+    assert len(sources) == num_all == communities.num_edges // 2
+    assert (sources <= targets).all()
+    assert (np.diff(sources) >= 0).all()
+    assert len(map_edges(communities, nodes, limit=10)[0]) == 10
+    some = np.array([0, 3, 6, 9])
+    inside = map_edges(communities, some)
+    assert max(inside[0].tolist() + inside[1].tolist(), default=0) < 4
+    assert np.array_equal(choose_nodes(5, limit=9), np.arange(5))
+    assert len(choose_nodes(50, limit=9)) == 9
+
+
+def test_time_is_added_up_from_speeds() -> None:
+    records = [{"step": 10, "steps_per_second": 5.0}, {"step": 30, "steps_per_second": 10.0}]
+    assert elapsed_seconds(records) == [2.0, 4.0]
+
+
+def test_series_leave_out_what_is_no_number(communities: Graph, tmp_path: Path) -> None:
+    model = fit(communities, tmp_path / "run")
+    records: list[dict[str, Any]] = [
+        {"step": 1, "loss": 1.0},
+        {"step": 2, "loss": float("nan")},
+        {"step": 3, "diverged": True},
+    ]
+    assert [chart["name"] for chart in training_series(records, model.recipe_)] == ["target_decay"]
