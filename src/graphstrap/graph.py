@@ -63,6 +63,11 @@ class Graph:
         outgoing: the transpose, where it is at hand; otherwise it is computed when asked for.
         node_ids, edge_ids: in a batch, the int64 global ids of its nodes and edges.
         num_roots: in a batch, the number of leading nodes that the loss applies to; None means all.
+        root_places: in a batch of several node types, where the roots stand: types keep their nodes together.
+        owners: (N,) in a batch with a subgraph for each root, the number of the root that a node belongs to.
+        hop_offsets: in a sampled batch of one node type, the number of nodes within 0, 1, 2, ... hops of the roots.
+        missing_degrees: (N,) in a sampled batch, the weight of the edges into a node that were left out without
+            others standing for them; normalisation counts it.
     """
 
     indptr: Tensor
@@ -85,6 +90,10 @@ class Graph:
     node_ids: Tensor | None = None
     edge_ids: Tensor | None = None
     num_roots: int | None = None
+    root_places: Tensor | None = None
+    owners: Tensor | None = None
+    hop_offsets: tuple[int, ...] = ()
+    missing_degrees: Tensor | None = None
     feature_names: tuple[str, ...] | None = None
     cleaning: Cleaning = field(default_factory=Cleaning)
     name: str = "graph"
@@ -141,7 +150,34 @@ class Graph:
 
     def roots_of(self, h: Tensor) -> Tensor:
         """The rows of h that the loss applies to: the first `num_roots`, or all."""
+        if self.root_places is not None:
+            return h.index_select(0, self.root_places)
         return h if self.num_roots is None else h[: self.num_roots]
+
+    @cached_property
+    def inner(self) -> Graph:
+        """A sampled batch without its last hop, and without features: the nodes for which one layer gives what it gives
+        in the whole graph. A graph that was not sampled is its own inner one."""
+        if len(self.hop_offsets) < 2:
+            return self
+        num_nodes, num_rows = self.hop_offsets[-2], ([0, *self.hop_offsets])[-3]  # nodes that stay, that keep edges
+        first, last = int(self.indptr[num_rows]), int(self.indptr[num_nodes])
+        degrees = self.in_degrees[:num_nodes].float()
+        if self.edge_weights is not None:
+            offsets = self.indptr[num_rows : num_nodes + 1] - first
+            sums = torch.segment_reduce(self.edge_weights[first:last], "sum", offsets=offsets, unsafe=True)
+            degrees = torch.cat([degrees[:num_rows], sums])
+        degrees[:num_rows] = 0
+        return Graph(
+            indptr=self.indptr[: num_nodes + 1].clamp(max=first),
+            indices=self.indices[:first],
+            edge_weights=None if self.edge_weights is None else self.edge_weights[:first],
+            node_ids=None if self.node_ids is None else self.node_ids[:num_nodes],
+            edge_ids=None if self.edge_ids is None else self.edge_ids[:first],
+            num_roots=self.num_roots,
+            hop_offsets=self.hop_offsets[:-1],
+            missing_degrees=None if self.missing_degrees is None else degrees,
+        )
 
     @cached_property
     def targets(self) -> Tensor:
