@@ -22,7 +22,7 @@ from graphstrap.model import Model
 from graphstrap.ops import resolve_device
 from graphstrap.recipe import Recipe, load_recipe
 from graphstrap.run import START_FILE, Run
-from graphstrap.train import Evaluate, Trainee, train_together
+from graphstrap.train import Evaluate, Trainee, place_graph, train_together
 
 Contents = tuple[dict[str, Tensor], dict[str, Any]]
 
@@ -188,7 +188,7 @@ def train_estimators(
 ) -> None:
     """Train estimators of one recipe side by side; `prepared` is the graph as their common transform gives it."""
     device = resolve_device(estimators[0].device)
-    on_device = prepared.to(device)
+    on_device = place_graph(prepared, estimators[0].model_.recipe, device)
     trainees = []
     for estimator, run in zip(estimators, runs, strict=True):
         model = estimator.model_

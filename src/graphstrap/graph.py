@@ -131,6 +131,16 @@ class Graph:
         return self.indptr.device
 
     @property
+    def num_bytes(self) -> int:
+        """What its edges and features take."""
+        columns = (self.indptr, self.indices, self.edge_types, self.edge_weights, self.edge_times, self.edge_columns)
+        total = sum(column.nbytes for column in columns if column is not None)
+        for block in self.features:
+            parts = (block.indptr, block.indices, block.values) if isinstance(block, SparseMatrix) else (block,)
+            total += sum(part.nbytes for part in parts if part is not None)
+        return total
+
+    @property
     def x(self) -> Features | None:
         """The features of a graph with one node type."""
         if len(self.features) != 1:

@@ -31,17 +31,19 @@ class Model:
     seed: int
     own_features: OwnFeatures | None = None
     num_nodes: int = 0  # of the graph it was trained on
+    num_classes: int = 0  # likewise, where the method learns from labels
 
     @classmethod
     def build(cls, graph: Graph, recipe: Recipe, *, seed: int) -> Model:
         """Fresh weights for a graph, its feature transform fitted."""
         data = recipe.data
         transform = FeatureTransform.fit(graph, scaling=data.feature_scaling, structural_size=data.structural_size)
-        method = _build(recipe, transform, num_nodes=graph.num_nodes, seed=seed)
+        num_classes = graph.num_classes if recipe.method.name == "semi-supervised" else 0
+        method = _build(recipe, transform, num_nodes=graph.num_nodes, num_classes=num_classes, seed=seed)
         own_features = None
         if recipe.encoder.own_features:
             own_features = OwnFeatures.fit(transform(graph), num_columns=recipe.encoder.own_features)
-        return cls(recipe, transform, method, seed, own_features, graph.num_nodes)
+        return cls(recipe, transform, method, seed, own_features, graph.num_nodes, num_classes)
 
     def started_from(self, earlier: Model) -> Model:
         """This model with another's weights, and its way of preparing features: the weights were learned on that."""
@@ -70,6 +72,7 @@ class Model:
             "transform": info,
             "seed": self.seed,
             "num_nodes": self.num_nodes,
+            "num_classes": self.num_classes,
         }
 
     def save(self, folder: Path) -> None:
@@ -94,15 +97,17 @@ class Model:
             raise InputError(f"{path} was made by a newer Graphstrap (format {info['format']}): upgrade to read it")
         recipe = parse_recipe(info["recipe"], origin=str(path))
         transform = FeatureTransform.from_state(info["transform"], with_prefix(tensors, "transform."))
-        method = _build(recipe, transform, num_nodes=info.get("num_nodes", 0), seed=info["seed"])
+        num_nodes, num_classes = info.get("num_nodes", 0), info.get("num_classes", 0)
+        method = _build(recipe, transform, num_nodes=num_nodes, num_classes=num_classes, seed=info["seed"])
         load_state(cast(nn.Module, method), with_prefix(tensors, "method."), path)
         basis = tensors.get("own_features.basis")
         own_features = None if basis is None else OwnFeatures(basis)
-        return cls(recipe, transform, method, info["seed"], own_features, info.get("num_nodes", 0))
+        return cls(recipe, transform, method, info["seed"], own_features, num_nodes, num_classes)
 
 
-def _build(recipe: Recipe, transform: FeatureTransform, *, num_nodes: int, seed: int) -> Method:
+def _build(recipe: Recipe, transform: FeatureTransform, *, num_nodes: int, num_classes: int, seed: int) -> Method:
     if recipe.method.name not in METHODS:
         raise InputError(f"method {recipe.method.name!r} is not trained by `fit`: take one of {', '.join(METHODS)}")
     build = METHODS[recipe.method.name]
-    return build(recipe, input_sizes=transform.output_sizes, num_nodes=num_nodes, seed=seed)
+    more = {"num_classes": num_classes} if num_classes else {}
+    return build(recipe, input_sizes=transform.output_sizes, num_nodes=num_nodes, seed=seed, **more)

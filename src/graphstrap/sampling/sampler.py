@@ -50,8 +50,8 @@ class Sampler:
 
     Args:
         graph: where to draw from; batches live on its device.
-        fan_outs: one entry for each hop: a number for every relation, or one for each relation by name (0 for those
-            not named).
+        fan_outs: one entry for each hop: a number for every relation, or one for each relation by name ("*" for those
+            not named, else 0).
         disjoint: every root gets a subgraph of its own.
         by_time: leave out nodes newer than the root.
         unbiased: weigh edges by how many they stand for.
@@ -161,11 +161,11 @@ def fan_out_row(graph: Graph, entry: int | Mapping[str, int]) -> list[int]:
     if isinstance(entry, int):
         row = [entry] * num_relations_of(graph)
     else:
-        unknown = [name for name in entry if name not in graph.edge_type_names]
+        unknown = [name for name in entry if name not in ("*", *graph.edge_type_names)]
         if unknown:
             known = ", ".join(graph.edge_type_names) or "none"
             raise InputError(f"there is no edge type {unknown[0]!r}: this graph has {known}")
-        row = [entry.get(name, 0) for name in graph.edge_type_names]
+        row = [entry.get(name, entry.get("*", 0)) for name in graph.edge_type_names]
     if min(row) < 0:
         raise InputError(f"fan-outs are numbers from 0 up, got {entry!r}")
     return row

@@ -1,5 +1,15 @@
 """Training: one loop for every method, one model or many."""
 
+from graphstrap.train.batches import make_sampler, place_graph
 from graphstrap.train.loop import DivergedError, Evaluate, InterruptedTrainingError, Trainee, train, train_together
 
-__all__ = ["DivergedError", "Evaluate", "InterruptedTrainingError", "Trainee", "train", "train_together"]
+__all__ = [
+    "DivergedError",
+    "Evaluate",
+    "InterruptedTrainingError",
+    "Trainee",
+    "make_sampler",
+    "place_graph",
+    "train",
+    "train_together",
+]

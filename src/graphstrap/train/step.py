@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from graphstrap.graph import Graph
 from graphstrap.methods import Method
 from graphstrap.recipe import Recipe
+from graphstrap.train.batches import make_batches
 from graphstrap.train.precision import computing_in, resolve_precision
 from graphstrap.train.schedule import learning_rate_at
 from graphstrap.view import View, ViewSpec
@@ -44,7 +45,8 @@ class EagerStep:
         self.module = cast(nn.Module, method)
         self.specs = view_specs(recipe, graph)
         self.optimizer = make_optimizer(self.module, recipe)
-        self.precision = resolve_precision(recipe.train.precision, graph.device)
+        self.device = next(self.module.parameters()).device
+        self.precision = resolve_precision(recipe.train.precision, self.device)
 
     @property
     def learning_rate(self) -> float:
@@ -54,7 +56,14 @@ class EagerStep:
         rate = self.rate(step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        return self.run(draw_seeds(len(self.specs), seed=self.seed, step=step), step)
+        return self.run(draw_seeds(len(self.specs), seed=self.seed, step=step), step, self.batch(step))
+
+    def batch(self, step: int) -> Graph:
+        """What a step learns from: the whole graph."""
+        return self.graph
+
+    def close(self) -> None:
+        """Nothing runs in the background."""
 
     def rate(self, step: int) -> float:
         """The learning rate of a step."""
@@ -67,17 +76,31 @@ class EagerStep:
             schedule=train.schedule,
         )
 
-    def run(self, seeds: Any, step: int | Tensor) -> Result:
+    def run(self, seeds: Any, step: int | Tensor, batch: Graph) -> Result:
         """The step itself, for views of these seeds."""
         self.module.train()
         views = [View(spec, seeds[index]) for index, spec in enumerate(self.specs)]
-        with computing_in(self.precision, self.graph.device):
-            loss, stats = self.method.loss(self.graph, views)
+        with computing_in(self.precision, self.device):
+            loss, stats = self.method.loss(batch, views)
             self.optimizer.zero_grad(set_to_none=True)
             torch.autograd.backward(loss)
         self.optimizer.step()
         self.method.after_step(step)
         return loss.detach(), stats
+
+
+class SampledStep(EagerStep):
+    """The same step on a batch of its own, made while the step before runs."""
+
+    def __init__(self, method: Method, graph: Graph, *, recipe: Recipe, seed: int) -> None:
+        super().__init__(method, graph, recipe=recipe, seed=seed)
+        self._batches = make_batches(graph, recipe=recipe, seed=seed, device=self.device)
+
+    def batch(self, step: int) -> Graph:
+        return self._batches(step)
+
+    def close(self) -> None:
+        self._batches.close()
 
 
 class CapturedStep(EagerStep):
@@ -148,7 +171,7 @@ class _Capture:
             lanes[0].wait_stream(main)
             with torch.cuda.stream(lanes[0]):
                 for _ in range(_WARMUP_STEPS):
-                    one.run(self._seeds[k], self._step)
+                    one.run(self._seeds[k], self._step, one.graph)
             main.wait_stream(lanes[0])
             one.restore(before)
         self._graph = torch.cuda.CUDAGraph()
@@ -161,7 +184,7 @@ class _Capture:
     def _record(self, k: int, lane: torch.cuda.Stream, main: torch.cuda.Stream) -> Result:
         lane.wait_stream(main)
         with torch.cuda.stream(lane):
-            return self.steps[k].run(self._seeds[k], self._step)
+            return self.steps[k].run(self._seeds[k], self._step, self.steps[k].graph)
 
     def _fill(self, step: int) -> None:
         """Write what a step needs into the tensors that the capture reads."""
@@ -202,7 +225,10 @@ def _lane(index: int) -> torch.cuda.Stream:
 
 
 def make_step(method: Method, graph: Graph, *, recipe: Recipe, seed: int) -> EagerStep:
-    """A captured step on CUDA, an eager one elsewhere or where GRAPHSTRAP_CAPTURE=0 asks for it."""
+    """A captured step on CUDA, an eager one elsewhere or where GRAPHSTRAP_CAPTURE=0 asks for it. Sampled batches differ
+    in shape from step to step, and a CUDA graph cannot: their steps are eager."""
+    if recipe.sampling.fan_outs:
+        return SampledStep(method, graph, recipe=recipe, seed=seed)
     if graph.device.type != "cuda":
         return EagerStep(method, graph, recipe=recipe, seed=seed)
     if os.environ.get("GRAPHSTRAP_CAPTURE") == "0":
