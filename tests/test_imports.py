@@ -28,6 +28,7 @@ LEVELS = [
     {"source", "run", "methods"},
     {"model"},
     {"train"},
+    {"layerwise"},
     {"embed", "evaluate", "neighbors"},
     {"estimator", "baselines"},
     {"seeds"},

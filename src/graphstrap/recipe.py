@@ -17,7 +17,19 @@ from typing import Any, get_args, get_origin, get_type_hints
 from graphstrap.errors import InputError
 from graphstrap.view import ViewSpec
 
-METHOD_NAMES = ("bgrl", "grace", "gca", "dgi", "gmi", "mvgrl", "barlow-twins", "deepwalk", "node2vec", "supervised", "semi-supervised")
+METHOD_NAMES = (
+    "bgrl",
+    "grace",
+    "gca",
+    "dgi",
+    "gmi",
+    "mvgrl",
+    "barlow-twins",
+    "deepwalk",
+    "node2vec",
+    "supervised",
+    "semi-supervised",
+)
 SAMPLED_METHODS = ("bgrl", "grace", "gca", "dgi", "barlow-twins", "semi-supervised")
 CENTRALITIES = ("none", "degree", "pagerank", "eigenvector")
 

@@ -126,10 +126,12 @@ class SemiSupervised(nn.Module):
 
     @torch.no_grad()
     def probabilities(self, graph: Graph) -> Tensor:
-        """(N, C); of a sampled batch, its roots. In a whole graph, those of nodes with a training label have seen it."""
+        """(N, C); of a sampled batch, its roots. In a whole graph, nodes with a training label have it among their
+        inputs."""
         self.averaged.eval()
         h: Tensor = self.averaged(self.inputs(graph, whole_graph_labels=True), CLEAN)
-        return self.averaged_head(graph.roots_of(h)).float().softmax(1)
+        scores: Tensor = self.averaged_head(graph.roots_of(h))
+        return scores.float().softmax(1)
 
 
 class Head(nn.Module):
