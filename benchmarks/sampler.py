@@ -95,14 +95,14 @@ def main() -> None:
         sampler = Sampler(graph, options.fan_outs, **flags)
 
         def draw(step: int, sampler: Sampler = sampler) -> Graph:
-            return sampler.sample(roots[step - 1], seed=seed, step=step)
+            return sampler.sample(roots[step - 1], seed=seed, step=step, are_distinct=True)
 
         result[name] = batches_a_second(draw, **how)
         print(name, result[name], flush=True)
     merged = Sampler(graph, options.fan_outs)
 
     def filled(step: int) -> Graph:
-        return gatherer.fill(merged.sample(roots[step - 1], seed=seed, step=step))
+        return gatherer.fill(merged.sample(roots[step - 1], seed=seed, step=step, are_distinct=True))
 
     result["with_features"] = batches_a_second(filled, **how)
     print("with_features", result["with_features"], flush=True)

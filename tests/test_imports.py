@@ -30,7 +30,7 @@ LEVELS = [
     {"train"},
     {"layerwise"},
     {"embed", "evaluate", "neighbors"},
-    {"estimator", "baselines"},
+    {"estimator", "baselines", "shards"},
     {"seeds"},
     {"report", "bench"},
     {"reproduce"},

@@ -135,10 +135,7 @@ class Graph:
         """What its edges and features take."""
         columns = (self.indptr, self.indices, self.edge_types, self.edge_weights, self.edge_times, self.edge_columns)
         total = sum(column.nbytes for column in columns if column is not None)
-        for block in self.features:
-            parts = (block.indptr, block.indices, block.values) if isinstance(block, SparseMatrix) else (block,)
-            total += sum(part.nbytes for part in parts if part is not None)
-        return total
+        return total + sum(tensor.nbytes for block in self.features for tensor in block_tensors(block))
 
     @property
     def x(self) -> Features | None:
@@ -322,6 +319,13 @@ def as_features(x: Any) -> Features | None:
     if hasattr(x, "tocsr"):
         return SparseMatrix.from_scipy(x)
     return torch.as_tensor(x, dtype=torch.float32)
+
+
+def block_tensors(block: Features | None) -> list[Tensor]:
+    """The tensors that a feature block is made of."""
+    if block is None or isinstance(block, Tensor):
+        return [] if block is None else [block]
+    return [value for value in vars(block).values() if isinstance(value, Tensor)]
 
 
 def _check(graph: Graph) -> None:

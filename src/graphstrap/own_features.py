@@ -42,10 +42,9 @@ class OwnFeatures:
         _, _, basis = randomized_svd(rows, n_components=num_columns, random_state=0)
         return cls(torch.from_numpy(np.ascontiguousarray(basis.T, dtype=np.float32)))
 
-    def append_to(self, h: Tensor, graph: Graph) -> Tensor:
-        """[unit(h) | unit(z)]: (N, D + K)."""
-        assert graph.x is not None
-        z = torch.from_numpy(np.asarray(_unit_rows(graph.x) @ self.basis.numpy(), dtype=np.float32))
+    def append_to(self, h: Tensor, x: Features) -> Tensor:
+        """[unit(h) | unit(z)]: (N, D + K), for the prepared features of the same nodes."""
+        z = torch.from_numpy(np.asarray(_unit_rows(x) @ self.basis.numpy(), dtype=np.float32))
         return torch.cat([F.normalize(h.cpu(), dim=1), F.normalize(z, dim=1)], dim=1)
 
 

@@ -31,13 +31,15 @@ class Found:
     a node is a pair (root, node), and sorting brings equal pairs together.
     """
 
-    def __init__(self, roots: Tensor, owners: Tensor | None, *, places: Tensor | None, num_nodes: int) -> None:
+    def __init__(
+        self, roots: Tensor, owners: Tensor | None, *, places: Tensor | None, num_nodes: int, check: bool = True
+    ) -> None:
         self._nodes, self._owners = [roots], [] if owners is None else [owners]
         self._places, self._stride, self.num_nodes = places, num_nodes, len(roots)
         if places is not None:
             order = torch.arange(len(roots), dtype=torch.int32, device=roots.device)
             places.scatter_reduce_(0, roots, order, "amin")
-            if not bool((places.index_select(0, roots) == order).all()):
+            if check and not bool((places.index_select(0, roots) == order).all()):
                 self._clear()
                 raise ValueError("roots must be different nodes; with disjoint=True the same one may come twice")
 
@@ -108,7 +110,8 @@ def assemble(graph: Graph, found: Found, hops: list[Hop], *, num_roots: int, mis
     counts = _join([hop.counts for hop in hops], nodes)
     counts = torch.cat([counts, counts.new_zeros(len(nodes) - len(counts))])
     indices = _join([hop.sources for hop in hops], nodes).int()
-    factors = _factors(hops)
+    parts = [hop.factors for hop in hops if hop.factors is not None]
+    factors = torch.cat(parts) if parts else None
     offsets: tuple[int, ...] = (0, len(nodes))
     root_places = None
     if len(graph.features) > 1:
@@ -156,13 +159,6 @@ def _by_type(graph: Graph, nodes: Tensor) -> tuple[Tensor, tuple[int, ...]]:
     kinds = torch.searchsorted(inner, nodes, right=True)
     counts = torch.bincount(kinds, minlength=len(graph.features)).tolist()
     return torch.sort(kinds, stable=True).indices, tuple(accumulate(counts, initial=0))
-
-
-def _factors(hops: list[Hop]) -> Tensor | None:
-    if all(hop.factors is None for hop in hops):
-        return None
-    parts = [torch.ones(len(h.edges), device=h.edges.device) if h.factors is None else h.factors for h in hops]
-    return torch.cat(parts)
 
 
 def _rows_of(column: Tensor | None, rows: Tensor) -> Tensor | None:

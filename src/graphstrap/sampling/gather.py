@@ -11,6 +11,7 @@ the fetches.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,6 +54,8 @@ class Gatherer:
 class _Block:
     """The feature rows of one node type."""
 
+    block: Any  # dense, sparse, or whatever else can `take` rows
+
     def __init__(self, block: Features, degrees: Tensor, *, device: torch.device, num_hot: int) -> None:
         self.block, self.device = block, device
         self.hot: Tensor | None = None
@@ -65,7 +68,11 @@ class _Block:
     def rows(self, rows: Tensor) -> Features:
         rows = rows.to(self.block.device)
         if isinstance(self.block, SparseMatrix):
-            return self.block.select_rows(rows).map(lambda tensor: tensor.to(self.device, non_blocking=True))
+            chosen: SparseMatrix = self.block.select_rows(rows)
+            return chosen.map(lambda tensor: tensor.to(self.device, non_blocking=True))
+        if not isinstance(self.block, Tensor):
+            taken: Tensor = self.block.take(rows)
+            return taken.to(self.device, non_blocking=True)
         if self.hot is None:
             return self._fetch(rows)
         places = self.places.index_select(0, rows)
@@ -78,9 +85,9 @@ class _Block:
         return out.index_copy_(0, misses.to(self.device), self._fetch(rows.index_select(0, misses)))
 
     def _fetch(self, rows: Tensor) -> Tensor:
-        assert isinstance(self.block, Tensor)
         if self.block.device == self.device or self.device.type == "cpu":
-            return self.block.index_select(0, rows)
+            fetched: Tensor = self.block.index_select(0, rows)
+            return fetched
         staged = torch.empty(len(rows), self.block.shape[1], dtype=self.block.dtype, pin_memory=True)
         torch.index_select(self.block, 0, rows, out=staged)
         return staged.to(self.device, non_blocking=True)

@@ -13,8 +13,7 @@ from dataclasses import fields
 import torch
 from torch import Tensor
 
-from graphstrap.graph import Graph
-from graphstrap.sparse import SparseMatrix
+from graphstrap.graph import Graph, block_tensors
 
 Made = tuple[Graph, "torch.cuda.Event | None"]
 
@@ -70,12 +69,6 @@ class Prefetcher:
 
 def tensors_of(batch: Graph) -> list[Tensor]:
     """Every tensor that a batch is made of."""
-    found: list[Tensor] = []
-    for field in fields(batch):
-        value = getattr(batch, field.name)
-        for item in value if isinstance(value, tuple) else (value,):
-            if isinstance(item, SparseMatrix):
-                found += [item.indptr, item.indices, item.values]
-            elif isinstance(item, Tensor):
-                found.append(item)
-    return found
+    columns = [getattr(batch, field.name) for field in fields(batch)]
+    found = [column for column in columns if isinstance(column, Tensor)]
+    return found + [tensor for block in batch.features for tensor in block_tensors(block)]

@@ -19,30 +19,21 @@ Cost of a batch: O(edges drawn), whatever the degrees; the scratch table takes 4
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
-from graphstrap.keep import child_seed, hash32
-from graphstrap.sampling._draw import choose_positions
-from graphstrap.sampling._rows import Rows, num_relations_of
+from graphstrap.keep import child_seed
+from graphstrap.sampling import _edges, _triton
+from graphstrap.sampling._edges import Drawn
+from graphstrap.sampling._rows import ALWAYS, Rows, num_relations_of
 from graphstrap.sampling._subgraph import NOT_FOUND, Found, Hop, assemble
 
 FanOuts = Sequence[int | Mapping[str, int]]
 
 _SAMPLING_BRANCH = 1_000_033
-
-
-class Drawn(NamedTuple):
-    """Edges drawn for a frontier, row by row."""
-
-    counts: Tensor  # (F,) how many each row has
-    edges: Tensor  # (E,) their ids
-    rows: Tensor  # (E,) whose they are, counted within the frontier
-    factors: Tensor | None  # (E,) d / k
 
 
 class Sampler:
@@ -78,77 +69,55 @@ class Sampler:
         if not disjoint:
             self._places = torch.full((graph.num_nodes,), NOT_FOUND, dtype=torch.int32, device=graph.device)
 
-    def sample(self, roots: Tensor, *, seed: int, step: int = 0) -> Graph:
-        """The batch around these nodes, without features or labels: see `Gatherer`."""
+    def sample(self, roots: Tensor, *, seed: int, step: int = 0, are_distinct: bool = False) -> Graph:
+        """The batch around these nodes, without features or labels: see `Gatherer`.
+
+        `are_distinct` says that no root comes twice, which need not be checked then.
+        """
         roots = roots.to(self.graph.device)
         owners = torch.arange(len(roots), device=roots.device) if self.disjoint else None
-        with self._start(roots, owners) as found:
+        step_seed = child_seed(seed, _SAMPLING_BRANCH, step)
+        with Found(roots, owners, places=self._places, num_nodes=self.graph.num_nodes, check=not are_distinct) as found:
             hops, frontier = [], slice(0, len(roots))
-            for hop in range(len(self.fan_outs)):
-                nodes, node_owners = found.nodes(frontier)
-                drawn = self._draw(nodes, node_owners, roots, hop, child_seed(seed, _SAMPLING_BRANCH, step, hop))
-                sources = self.rows.sources.index_select(0, drawn.edges).long()
-                places = found.add(sources, None if node_owners is None else node_owners.index_select(0, drawn.rows))
+            for hop, fan_outs in enumerate(self.fan_outs):
+                nodes, owners = found.nodes(frontier)
+                drawn = self._draw(nodes, owners, roots, fan_outs, child_seed(step_seed, hop))
+                places = found.add(drawn.sources, None if owners is None else owners.index_select(0, drawn.rows))
                 hops.append(Hop(drawn.counts, places, drawn.edges, drawn.factors))
                 frontier = slice(frontier.stop, found.num_nodes)
             missing = self._degrees_of(found, frontier, roots) if self.unbiased else None
             return assemble(self.graph, found, hops, num_roots=len(roots), missing_degrees=missing)
 
-    def _start(self, roots: Tensor, owners: Tensor | None) -> Found:
-        return Found(roots, owners, places=self._places, num_nodes=self.graph.num_nodes)
+    def _draw(self, nodes: Tensor, owners: Tensor | None, roots: Tensor, fan_outs: list[int], seed: int) -> Drawn:
+        draw_edges = _edges.draw_edges
+        if nodes.is_cuda and _triton.IS_AVAILABLE and max(fan_outs) <= _triton.MAX_WIDTH:
+            draw_edges = _triton.draw_edges
+        relations = range(self.rows.num_relations)
+        return draw_edges(
+            self.rows,
+            nodes,
+            fan_outs,
+            seeds=[seed, *(child_seed(seed, relation) for relation in relations)],
+            owners=owners,
+            roots=roots,
+            before=self._times_of_roots(owners, roots),
+            with_factors=self.unbiased,
+        )
 
-    def _draw(self, nodes: Tensor, owners: Tensor | None, roots: Tensor, hop: int, seed: int) -> Drawn:
-        start, degree = self._segments(nodes, owners, roots)  # (F, R)
-        fan_out = torch.tensor(self.fan_outs[hop], device=nodes.device)  # (R,)
-        count = torch.minimum(degree, fan_out)
-        counts, count = count.sum(1), count.flatten()
-        ends = count.cumsum(0)
-        num_drawn = int(ends[-1]) if len(ends) else 0
-        begins = ends - count
-        pairs = torch.repeat_interleave(torch.arange(len(count), device=nodes.device), count, output_size=num_drawn)
-        start, degree = start.flatten(), degree.flatten()
-        places = torch.arange(num_drawn, device=nodes.device) + (start - begins).index_select(0, pairs)
-        cut = (degree > count).logical_and_(count > 0).nonzero().squeeze(1)  # pairs of which a part is drawn
-        if len(cut):
-            words = self._words(nodes, owners, roots, seed).flatten().index_select(0, cut)
-            width = int(max(self.fan_outs[hop]))
-            cut_start, cut_count = begins.index_select(0, cut), count.index_select(0, cut)
-            chosen = choose_positions(degree.index_select(0, cut), cut_count, words, width=width)
-            slot = torch.arange(width, device=nodes.device)[:, None]
-            into, chosen = cut_start + slot, chosen + start.index_select(0, cut)
-            if self.rows.num_relations > 1:  # fan-outs differ
-                is_wanted = slot < cut_count
-                into, chosen = into[is_wanted], chosen[is_wanted]
-            places.scatter_(0, into.flatten(), chosen.flatten())
-        factors = None
-        if self.unbiased and len(cut):
-            factors = (degree / count.clamp(min=1)).float().index_select(0, pairs)
-        rows = pairs if self.rows.num_relations == 1 else pairs // self.rows.num_relations
-        return Drawn(counts, self.rows.edges(places), rows, factors)
-
-    def _segments(self, nodes: Tensor, owners: Tensor | None, roots: Tensor) -> tuple[Tensor, Tensor]:
-        before = None
-        if self.rows.times is not None:
-            assert owners is not None
-            before = self.rows.times.index_select(0, roots).index_select(0, owners)
-            before = torch.where(before == torch.iinfo(torch.int64).min, torch.iinfo(torch.int64).max, before)
-        return self.rows.segments(nodes, before)
-
-    def _words(self, nodes: Tensor, owners: Tensor | None, roots: Tensor, seed: int) -> Tensor:
-        """(F, R) the hash that the draws of each (node, relation) are made from."""
-        if owners is not None:
-            nodes = nodes ^ (hash32(roots, seed).index_select(0, owners) << 31)
-        if self.rows.num_relations == 1:
-            return torch.as_tensor(hash32(nodes, seed))
-        seeds = [child_seed(seed, relation) for relation in range(self.rows.num_relations)]
-        return torch.stack([hash32(nodes, one) for one in seeds], dim=1)
+    def _times_of_roots(self, owners: Tensor | None, roots: Tensor) -> Tensor | None:
+        """(F,) the time of each node's root; a root without one sees everything."""
+        if self.rows.times is None:
+            return None
+        assert owners is not None
+        times = self.rows.times.index_select(0, roots)
+        return torch.where(times == ALWAYS, torch.iinfo(torch.int64).max, times).index_select(0, owners)
 
     def _degrees_of(self, found: Found, frontier: slice, roots: Tensor) -> Tensor:
         """(N,) the in-degrees of the last hop's nodes, which have no edges in the batch; 0 for all others."""
         nodes, owners = found.nodes(frontier)
         weights = self.graph.edge_weights
         if weights is None:
-            degrees = self._segments(nodes, owners, roots)[1].sum(1).float()
+            degrees = self.rows.segments(nodes, self._times_of_roots(owners, roots))[1].sum(1).float()
         else:
             if self._degrees is None:
                 self._degrees = torch.segment_reduce(weights, "sum", offsets=self.graph.indptr, unsafe=True)

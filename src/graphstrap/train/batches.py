@@ -15,6 +15,7 @@ from graphstrap.sampling import Gatherer, Prefetcher, Sampler, roots_at
 
 # What of a GPU's free memory a graph may take before it stays on the host.
 _MOST_OF_MEMORY = 0.6
+_WEIGHTS_ARE_FEATURES = ("gat", "mpnn")
 
 
 def make_batches(graph: Graph, *, recipe: Recipe, seed: int, device: torch.device) -> Prefetcher:
@@ -30,7 +31,7 @@ def make_batches(graph: Graph, *, recipe: Recipe, seed: int, device: torch.devic
             roots = choose_roots(step)
         else:
             roots = roots_at(step, candidates=graph.num_nodes, batch_size=settings.batch_size, seed=seed)
-        return gatherer.fill(sampler.sample(roots, seed=seed, step=step))
+        return gatherer.fill(sampler.sample(roots, seed=seed, step=step, are_distinct=True))
 
     return Prefetcher(make, last_step=recipe.train.steps, device=device, depth=settings.prefetch)
 
@@ -61,14 +62,16 @@ def _by_label(graph: Graph) -> tuple[Tensor, Tensor]:
 
 
 def make_sampler(graph: Graph, recipe: Recipe) -> Sampler:
-    """The sampler of a recipe's training and inference."""
+    """The sampler of a recipe's training and inference. Encoders that take an edge's weight for one of its features get
+    edges as they are."""
     settings = recipe.sampling
+    unbiased = settings.unbiased and recipe.encoder.name not in _WEIGHTS_ARE_FEATURES
     return Sampler(
         graph,
         settings.by_hop(),
         disjoint=settings.disjoint,
         by_time=settings.by_time,
-        unbiased=settings.unbiased,
+        unbiased=unbiased,
     )
 
 
