@@ -67,9 +67,13 @@ def class_probabilities(model: Model, graph: Graph, *, nodes: Tensor, device: to
 
 def prepare(model: Model, graph: Graph) -> Graph:
     """The graph as the encoder was trained on: its features prepared, its labels only those that may be seen."""
-    prepared = model.transform(graph)
-    has_head = isinstance(model.method, SemiSupervised) and graph.labels is not None
-    return replace(prepared, labels=training_labels(graph) if has_head else None, splits=None)
+    return with_labels_to_learn(model.transform(graph), model)
+
+
+def with_labels_to_learn(prepared: Graph, model: Model) -> Graph:
+    """The graph with training labels for a method that learns from labels, with none for any other."""
+    learns = isinstance(model.method, SemiSupervised) and prepared.labels is not None
+    return replace(prepared, labels=training_labels(prepared) if learns else None, splits=None)
 
 
 def sampled_inference(

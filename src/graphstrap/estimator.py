@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from graphstrap.defaults import choose_recipe
-from graphstrap.embed import class_probabilities, embed
+from graphstrap.embed import class_probabilities, embed, prepare, with_labels_to_learn
 from graphstrap.encoders import recalibrate_batch_norm
 from graphstrap.errors import InputError
 from graphstrap.evaluate import evaluate, fit_probe
@@ -211,7 +211,7 @@ def train_estimators(
 ) -> None:
     """Train estimators of one recipe side by side; `prepared` is the graph as their common transform gives it."""
     device = resolve_device(estimators[0].device)
-    on_device = place_graph(_with_labels_to_learn(prepared, estimators[0].model_), estimators[0].model_.recipe, device)
+    on_device = place_graph(with_labels_to_learn(prepared, estimators[0].model_), estimators[0].model_.recipe, device)
     trainees = []
     for estimator, run in zip(estimators, runs, strict=True):
         model = estimator.model_
@@ -261,12 +261,6 @@ def _validation(model: Model, graph: Graph, prepared: Graph) -> Evaluate | None:
     return evaluate_now
 
 
-def _with_labels_to_learn(prepared: Graph, model: Model) -> Graph:
-    """The graph that training gets: with training labels for a method that learns from labels, with none for others."""
-    labels = training_labels(prepared) if isinstance(model.method, SemiSupervised) else None
-    return replace(prepared, labels=labels, splits=None)
-
-
 def _of_labelled_types(graph: Graph, nodes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Those of the nodes whose type has labels at all."""
     assert graph.labels is not None
@@ -305,7 +299,7 @@ def _finished(model: Model, prepared: Graph) -> Iterator[None]:
 def random_init(graph: Graph, recipe: Recipe, *, seed: int, device: str = "auto") -> np.ndarray[Any, Any]:
     """Embeddings of an encoder that was never trained: the baseline that says what training adds."""
     model = Model.build(graph, recipe, seed=seed)
-    _finish(model, model.transform(graph))
+    _finish(model, prepare(model, graph))
     return embed(model, graph, device=resolve_device(device))
 
 

@@ -18,6 +18,7 @@ from graphstrap.methods import build_semi_supervised, semi_supervised
 from graphstrap.methods.semi_supervised import (
     SemiSupervised,
     append_labels,
+    average_decay_at,
     hide_roots,
     labelled_loss,
     training_labels,
@@ -96,7 +97,10 @@ def test_averages_move_towards_the_encoder_and_get_no_gradient(communities: Grap
         for parameter in method.averaged_head.parameters():
             parameter.fill_(0.0)
     method.after_step(0)
-    assert float(method.averaged_head.bias[0]) == pytest.approx(0.1)
+    assert float(method.averaged_head.bias[0]) == pytest.approx(0.9)  # decay 0.1 at first
+    assert average_decay_at(1000, base=0.99, total_steps=10**6) == pytest.approx(0.99, abs=1e-4)
+    assert average_decay_at(5, base=0.99, total_steps=10**6) == pytest.approx(6 / 15)
+    assert float(average_decay_at(torch.tensor(5), base=0.99, total_steps=10**6)) == pytest.approx(6 / 15)
     torch.autograd.backward(method.loss(communities, VIEWS)[0])
     assert all(parameter.grad is None for parameter in method.averaged.parameters())
     assert all(parameter.grad is None for parameter in method.averaged_head.parameters())

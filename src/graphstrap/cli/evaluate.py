@@ -49,5 +49,9 @@ def evaluate(
     for name, row in rows.items():
         print(f"{name:14s} {row.mean:6.2f} ± {row.std:.2f}")
     print(f"{result.metric}; {result.protocol}: {result.detail}")
+    if model.recipe_.method.name == "semi-supervised":
+        o.note(
+            "note: this model has learned from labels that the splits above test on: trust `predict` on held-out nodes"
+        )
     if appended:
         print(f"+ own: {appended} columns of the node's own features stand beside the embedding")
