@@ -40,7 +40,7 @@ def test_all_columns_keep_every_angle() -> None:
     assert graph.x is not None
     dense = graph.x.to_dense() + 0.01
     graph = graph.with_features(dense)
-    appended = OwnFeatures.fit(graph, num_columns=30).append_to(torch.ones(100, 2), dense)[:, 2:]
+    appended = OwnFeatures.fit(graph, num_columns=30).append_to(torch.ones(100, 2), graph)[:, 2:]
     unit = torch.nn.functional.normalize(dense, dim=1)
     torch.testing.assert_close(appended @ appended.T, unit @ unit.T, rtol=1e-3, atol=1e-4)
 

@@ -46,8 +46,8 @@ def embed(model: Model, graph: Graph, *, device: torch.device, how: str = "auto"
         h = torch.from_numpy(embed_layers(frozen_encoder(model.method), prepared, device=device))
     else:
         h = model.method.embed(prepared.to(device))
-    if model.own_features is not None and prepared.x is not None:
-        h = model.own_features.append_to(h, prepared.x)
+    if model.own_features is not None:
+        h = model.own_features.append_to(h, prepared)
     return h.float().cpu().numpy()
 
 

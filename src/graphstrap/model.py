@@ -39,11 +39,12 @@ class Model:
         data = recipe.data
         transform = FeatureTransform.fit(graph, scaling=data.feature_scaling, structural_size=data.structural_size)
         num_classes = graph.num_classes if recipe.method.name == "semi-supervised" else 0
-        method = _build(recipe, transform, num_nodes=graph.num_nodes, num_classes=num_classes, seed=seed)
+        sizes = {"num_nodes": graph.num_nodes, "num_classes": num_classes}
+        method = _build(recipe, transform, seed=seed, **sizes)
         own_features = None
         if recipe.encoder.own_features:
             own_features = OwnFeatures.fit(transform(graph), num_columns=recipe.encoder.own_features)
-        return cls(recipe, transform, method, seed, own_features, graph.num_nodes, num_classes)
+        return cls(recipe, transform, method, seed, own_features, **sizes)
 
     def started_from(self, earlier: Model) -> Model:
         """This model with another's weights, and its way of preparing features: the weights were learned on that."""
@@ -97,17 +98,18 @@ class Model:
             raise InputError(f"{path} was made by a newer Graphstrap (format {info['format']}): upgrade to read it")
         recipe = parse_recipe(info["recipe"], origin=str(path))
         transform = FeatureTransform.from_state(info["transform"], with_prefix(tensors, "transform."))
-        num_nodes, num_classes = info.get("num_nodes", 0), info.get("num_classes", 0)
-        method = _build(recipe, transform, num_nodes=num_nodes, num_classes=num_classes, seed=info["seed"])
+        sizes = {name: info.get(name, 0) for name in ("num_nodes", "num_classes")}
+        method = _build(recipe, transform, seed=info["seed"], **sizes)
         load_state(cast(nn.Module, method), with_prefix(tensors, "method."), path)
         basis = tensors.get("own_features.basis")
         own_features = None if basis is None else OwnFeatures(basis)
-        return cls(recipe, transform, method, info["seed"], own_features, num_nodes, num_classes)
+        return cls(recipe, transform, method, info["seed"], own_features, **sizes)
 
 
-def _build(recipe: Recipe, transform: FeatureTransform, *, num_nodes: int, num_classes: int, seed: int) -> Method:
+def _build(recipe: Recipe, transform: FeatureTransform, *, seed: int, **sizes: int) -> Method:
     if recipe.method.name not in METHODS:
         raise InputError(f"method {recipe.method.name!r} is not trained by `fit`: take one of {', '.join(METHODS)}")
     build = METHODS[recipe.method.name]
-    more = {"num_classes": num_classes} if num_classes else {}
-    return build(recipe, input_sizes=transform.output_sizes, num_nodes=num_nodes, seed=seed, **more)
+    if not sizes["num_classes"]:  # only methods that learn from labels have a use for it
+        del sizes["num_classes"]
+    return build(recipe, input_sizes=transform.output_sizes, seed=seed, **sizes)

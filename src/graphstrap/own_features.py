@@ -42,8 +42,13 @@ class OwnFeatures:
         _, _, basis = randomized_svd(rows, n_components=num_columns, random_state=0)
         return cls(torch.from_numpy(np.ascontiguousarray(basis.T, dtype=np.float32)))
 
-    def append_to(self, h: Tensor, x: Features) -> Tensor:
-        """[unit(h) | unit(z)]: (N, D + K), for the prepared features of the same nodes."""
+    def append_to(self, h: Tensor, graph: Graph) -> Tensor:
+        """[unit(h) | unit(z)]: (N, D + K)."""
+        assert graph.x is not None
+        return self.append_rows(h, graph.x)
+
+    def append_rows(self, h: Tensor, x: Features) -> Tensor:
+        """The same for some nodes and the rows of features that are theirs."""
         z = torch.from_numpy(np.asarray(_unit_rows(x) @ self.basis.numpy(), dtype=np.float32))
         return torch.cat([F.normalize(h.cpu(), dim=1), F.normalize(z, dim=1)], dim=1)
 

@@ -60,7 +60,7 @@ def write_shards(
         rows = np.asarray(h[first:last])
         if how == "layers" and model.own_features is not None and prepared.x is not None:
             own = _slice(prepared.x, first, last)
-            rows = model.own_features.append_to(torch.from_numpy(rows), own).numpy()
+            rows = model.own_features.append_rows(torch.from_numpy(rows), own).numpy()
         width = rows.shape[1]
         path = folder / f"part-{number:05}.{ending}"
         if not path.exists() or (ending == "npy" and not ids_path(path).exists()):

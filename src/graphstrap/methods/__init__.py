@@ -87,14 +87,14 @@ def build_dgi(recipe: Recipe, *, input_sizes: Sequence[int], seed: int, num_node
 
 
 def build_semi_supervised(
-    recipe: Recipe, *, input_sizes: Sequence[int], seed: int, num_classes: int, num_nodes: int = 0
+    recipe: Recipe, *, input_sizes: Sequence[int], seed: int, num_classes: int, **sizes: int
 ) -> SemiSupervised:
     """Semi-supervised BGRL, or GRACE, with fresh weights. Labels that are inputs are columns after the features."""
     settings = recipe.method
     more = num_classes if settings.label_inputs else 0
     build = {"bgrl": build_bgrl, "grace": build_grace}[settings.auxiliary]
     return SemiSupervised(
-        build(recipe, input_sizes=[size + more for size in input_sizes], seed=seed),
+        build(recipe, input_sizes=[size + more for size in input_sizes], seed=seed, **sizes),
         num_classes=num_classes,
         auxiliary_weight=settings.auxiliary_weight,
         label_inputs=settings.label_inputs,
