@@ -106,6 +106,21 @@ def test_averages_move_towards_the_encoder_and_get_no_gradient(communities: Grap
     assert all(parameter.grad is None for parameter in method.averaged_head.parameters())
 
 
+@pytest.mark.parametrize("label_inputs", [False, True])
+def test_unlabelled_subgraphs_are_left_out_of_the_clean_pass_and_change_nothing(
+    communities: Graph, label_inputs: bool
+) -> None:
+    labels = torch.where(torch.arange(120) % 3 == 0, communities.labels, -1)  # type: ignore[arg-type]
+    graph = replace(communities, labels=labels)
+    batch = Gatherer(graph).fill(Sampler(graph, [4, 3], disjoint=True).sample(torch.arange(50), seed=0))
+    more = {"encoder__norm": "layer", "method__auxiliary_weight": 0.0, "method__label_inputs": label_inputs}
+    method = make_method(graph, sampling__fan_outs=[4, 3], **more)
+    shown = method.inputs(batch)
+    assert batch.labels is not None
+    whole = labelled_loss(method.head(shown.roots_of(method.online(shown))), batch.roots_of(batch.labels))
+    torch.testing.assert_close(method.loss(batch, VIEWS)[0], whole)
+
+
 # ---- roots -----------------------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from graphstrap.encoders.gcn import GCN
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.methods.bgrl import BGRL
-from graphstrap.sampling import Gatherer, Sampler
+from graphstrap.sampling import Gatherer, Sampler, part_of
 from graphstrap.view import View, ViewSpec
 
 ALL = 10**6
@@ -154,6 +154,27 @@ def test_halves_of_a_disjoint_batch_add_up_to_the_whole() -> None:
             mine = batch.edge_ids[batch.owners[batch.targets] == owner]
             pieces.setdefault((owner + shift, id(batch) == id(whole)), set()).update(mine.tolist())
     assert all(pieces[k, True] == pieces[k, False] for k in range(40))
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_a_part_of_a_batch_is_the_batch_of_those_roots(typed: bool) -> None:
+    graph = typed_graph() if typed else hub_graph()
+    sampler, gatherer = Sampler(graph, [4, 3], disjoint=True), Gatherer(graph)
+    roots = torch.randperm(60, generator=torch.Generator().manual_seed(0))[:20]
+    wanted = torch.arange(20) % 3 == 1
+    part = part_of(gatherer.fill(sampler.sample(roots, seed=0)), wanted)
+    alone = gatherer.fill(sampler.sample(roots[wanted], seed=0))
+    assert part.type_offsets == alone.type_offsets
+    assert part.hop_offsets == alone.hop_offsets
+    assert part.num_roots == alone.num_roots
+    for field in fields(Graph):
+        mine, other = getattr(part, field.name), getattr(alone, field.name)
+        if isinstance(mine, Tensor):
+            assert torch.equal(mine, other), field.name
+    for mine, other in zip(part.features, alone.features, strict=True):
+        assert mine is not None
+        assert other is not None
+        assert torch.equal(mine.to_dense(), other.to_dense())
 
 
 def test_loss_of_a_disjoint_batch_is_the_mean_of_its_halves() -> None:

@@ -20,7 +20,8 @@ Departs from the paper:
     the first steps; BGRL's own target network, which starts elsewhere, is left as it is. Pinned by
     test_semi_supervised.py::test_averages_move_towards_the_encoder_and_get_no_gradient.
   * No projector by default: the paper's own ablation says that it hurts.
-Cost of a step: that of the auxiliary method, and one more pass of the encoder.
+Cost of a step: that of the auxiliary method, and one more pass of the encoder, over labelled roots alone where every
+root has a subgraph of its own.
 Reads from the recipe: auxiliary, auxiliary_weight, unlabelled_ratio, label_inputs, target_decay, and what the auxiliary
 method reads.
 """
@@ -40,6 +41,7 @@ from graphstrap.encoders.gcn import glorot
 from graphstrap.graph import Features, Graph
 from graphstrap.methods.bgrl import target_decay_at
 from graphstrap.ops import linear, move_average
+from graphstrap.sampling import part_of
 from graphstrap.sparse import SparseMatrix
 from graphstrap.view import CLEAN, View
 
@@ -89,8 +91,11 @@ class SemiSupervised(nn.Module):
     def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, dict[str, Tensor]]:
         assert batch.labels is not None
         shown = self.inputs(batch)
-        h = self.online(shown, CLEAN)
-        loss = labelled_loss(self.head(shown.roots_of(h)), batch.roots_of(batch.labels))
+        has_label = batch.roots_of(batch.labels) >= 0
+        clean = part_of(shown, has_label) if batch.owners is not None and bool(has_label.any()) else shown
+        h = self.online(clean, CLEAN)
+        labels: Tensor = clean.labels  # type: ignore[assignment]
+        loss = labelled_loss(self.head(clean.roots_of(h)), clean.roots_of(labels))
         if self.auxiliary_weight:
             auxiliary_loss, _ = self.auxiliary.loss(shown, views)  # type: ignore[operator]
             loss = loss + self.auxiliary_weight * auxiliary_loss

@@ -70,7 +70,9 @@ def draw_edges(
             is_wanted = slot < num_chosen
             into, chosen = into[is_wanted], chosen[is_wanted]
         places.scatter_(0, into.flatten(), chosen.flatten())  # `places[into] = chosen` takes four times as long
-    factors = (degree.float() / count.clamp(min=1).float()).index_select(0, pairs) if with_factors else None
+    factors = None
+    if with_factors:  # float64: a quotient that is rounded once, on every device
+        factors = (degree.double() / count.clamp(min=1)).float().index_select(0, pairs)
     edges = rows.edges(places)
     return Drawn(
         count if num_relations == 1 else count.view(-1, num_relations).sum(1),

@@ -105,7 +105,7 @@ if IS_AVAILABLE:
         tl.store(sources + into, tl.load(indices + edge, mask=wanted, other=0).to(tl.int64), mask=wanted)
         tl.store(rows + into, tl.zeros_like(edge) + row[:, None], mask=wanted)
         if has_factors:
-            factor = degree.to(tl.float32) / tl.maximum(count, 1).to(tl.float32)
+            factor = (degree.to(tl.float64) / tl.maximum(count, 1).to(tl.float64)).to(tl.float32)
             tl.store(factors + into, tl.zeros_like(edge).to(tl.float32) + factor[:, None], mask=wanted)
 
 

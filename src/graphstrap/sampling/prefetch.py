@@ -30,6 +30,8 @@ class Prefetcher:
     def __init__(self, make: Callable[[int], Graph], *, last_step: int, device: torch.device, depth: int = 2) -> None:
         self._make, self._last, self._device, self._depth = make, last_step, device, depth
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        if self._stream is not None:  # what `make` works with may still be on its way
+            self._stream.wait_stream(torch.cuda.current_stream(device))
         self._waiting: dict[int, Future[Made]] = {}
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="sampler") if depth else None
 
