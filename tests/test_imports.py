@@ -17,13 +17,8 @@ LEVELS = [
     {"graph"},
     {"view"},
     {"ops"},
-<<<<<<< HEAD
-    {"encoders", "views", "io", "features", "own_features", "environment", "recipe"},
-    {"callgraph", "defaults", "generate"},
-=======
     {"sampling", "encoders", "views", "io", "features", "own_features", "environment", "recipe"},
-    {"callgraph", "defaults"},
->>>>>>> 02b054a (Neighbour sampling: batches around roots, by hashes alone, with features gathered ahead of time)
+    {"callgraph", "defaults", "generate"},
     {"datasets"},
     {"source", "run", "methods"},
     {"model"},

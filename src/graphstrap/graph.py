@@ -134,8 +134,9 @@ class Graph:
     def num_bytes(self) -> int:
         """What its edges and features take."""
         columns = (self.indptr, self.indices, self.edge_types, self.edge_weights, self.edge_times, self.edge_columns)
-        total = sum(column.nbytes for column in columns if column is not None)
-        return total + sum(tensor.nbytes for block in self.features for tensor in block_tensors(block))
+        tensors = [column for column in columns if column is not None]
+        tensors += [tensor for block in self.features for tensor in block_tensors(block)]
+        return sum(tensor.nbytes for tensor in tensors)
 
     @property
     def x(self) -> Features | None:
@@ -321,7 +322,7 @@ def as_features(x: Any) -> Features | None:
     return torch.as_tensor(x, dtype=torch.float32)
 
 
-def block_tensors(block: Features | None) -> list[Tensor]:
+def block_tensors(block: Block | None) -> list[Tensor]:
     """The tensors that a feature block is made of."""
     if block is None or isinstance(block, Tensor):
         return [] if block is None else [block]

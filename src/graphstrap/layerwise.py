@@ -30,8 +30,9 @@ from torch import Tensor, nn
 from graphstrap.encoders.gcn import GCN, standardize
 from graphstrap.encoders.mlp import MLP
 from graphstrap.errors import InputError
-from graphstrap.graph import Features, Graph
+from graphstrap.graph import Block, Graph
 from graphstrap.io.atomic import atomic_write
+from graphstrap.quantised import QuantisedMatrix
 from graphstrap.sparse import SparseMatrix
 
 Array = np.ndarray[Any, Any]
@@ -232,7 +233,7 @@ class _Work:
         return [self.graph.num_nodes, self.graph.num_edges, sums]
 
 
-def _times(block: Features | None, weight: Tensor, first: int, last: int, device: torch.device) -> Tensor:
+def _times(block: Block | None, weight: Tensor, first: int, last: int, device: torch.device) -> Tensor:
     """Rows of a feature block times its weight; a type without features has one row of 1."""
     if block is None:
         return weight.expand(last - first, -1)
@@ -246,4 +247,5 @@ def _times(block: Features | None, weight: Tensor, first: int, last: int, device
             per_sample_weights=rows.values,
             include_last_offset=True,
         )
-    return block[first:last].to(device, weight.dtype) @ weight
+    rows_of = block.take(slice(first, last)) if isinstance(block, QuantisedMatrix) else block[first:last]
+    return rows_of.to(device, weight.dtype) @ weight

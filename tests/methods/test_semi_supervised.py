@@ -166,7 +166,7 @@ def test_labels_become_columns(communities: Graph, sparse: bool) -> None:
     labels = torch.arange(120) % 4 - 1
     wide = append_labels(block, labels, 3)
     assert wide is not None
-    dense = wide.to_dense() if isinstance(wide, SparseMatrix) else wide
+    dense = wide.to_dense()
     expected = torch.zeros(120, 3)
     expected[labels >= 0, labels[labels >= 0]] = 1.0
     assert torch.equal(dense, torch.cat([communities.x.to_dense(), expected], dim=1))

@@ -11,6 +11,7 @@ import torch
 
 from conftest import make_random_graph
 from graphstrap.graph import Graph
+from graphstrap.quantised import QuantisedMatrix
 from graphstrap.sampling import Gatherer, Sampler
 from graphstrap.sparse import SparseMatrix
 
@@ -55,6 +56,15 @@ def test_rows_of_a_memory_map_keep_their_type(tmp_path: Path, dtype: str) -> Non
     assert isinstance(batch.x, torch.Tensor)
     assert batch.node_ids is not None
     assert np.array_equal(batch.x.numpy(), table[batch.node_ids.numpy()])
+
+
+def test_quantised_rows_become_numbers() -> None:
+    graph = dense_graph()
+    assert isinstance(graph.x, torch.Tensor)
+    table = QuantisedMatrix.from_dense(graph.x)
+    batch = filled(graph.with_features(table), num_hot=20)
+    assert isinstance(batch.x, torch.Tensor)
+    assert torch.equal(batch.x, table.to_dense()[batch.node_ids])
 
 
 @pytest.mark.gpu

@@ -38,9 +38,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphstrap.encoders.gcn import glorot
-from graphstrap.graph import Features, Graph
+from graphstrap.graph import Block, Graph
 from graphstrap.methods.bgrl import target_decay_at
 from graphstrap.ops import linear, move_average
+from graphstrap.quantised import QuantisedMatrix
 from graphstrap.sampling import part_of
 from graphstrap.sparse import SparseMatrix
 from graphstrap.view import CLEAN, View
@@ -187,12 +188,14 @@ def hide_roots(batch: Graph) -> Tensor:
     return batch.labels.masked_fill(is_root, -1)
 
 
-def append_labels(block: Features | None, labels: Tensor, num_classes: int) -> Features | None:
+def append_labels(block: Block | None, labels: Tensor, num_classes: int) -> Block | None:
     """The features with a column for each class: 1 in that of the node's label, if it has one."""
     if block is None:
         return None
     if isinstance(block, SparseMatrix):
         return _append_sparse(block, labels, num_classes)
+    if isinstance(block, QuantisedMatrix):
+        block = block.to_dense()
     shown = F.one_hot(labels.clamp(min=0), num_classes).to(block.dtype) * (labels >= 0)[:, None]
     return torch.cat([block, shown.to(block.dtype)], dim=1)
 

@@ -11,12 +11,12 @@ the fetches.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from graphstrap.graph import Features, Graph
+from graphstrap.graph import Block, Features, Graph
+from graphstrap.quantised import QuantisedMatrix
 from graphstrap.sparse import SparseMatrix
 
 
@@ -54,9 +54,7 @@ class Gatherer:
 class _Block:
     """The feature rows of one node type."""
 
-    block: Any  # dense, sparse, or whatever else can `take` rows
-
-    def __init__(self, block: Features, degrees: Tensor, *, device: torch.device, num_hot: int) -> None:
+    def __init__(self, block: Block, degrees: Tensor, *, device: torch.device, num_hot: int) -> None:
         self.block, self.device = block, device
         self.hot: Tensor | None = None
         if num_hot and isinstance(block, Tensor) and len(block):
@@ -68,11 +66,9 @@ class _Block:
     def rows(self, rows: Tensor) -> Features:
         rows = rows.to(self.block.device)
         if isinstance(self.block, SparseMatrix):
-            chosen: SparseMatrix = self.block.select_rows(rows)
-            return chosen.map(lambda tensor: tensor.to(self.device, non_blocking=True))
-        if not isinstance(self.block, Tensor):
-            taken: Tensor = self.block.take(rows)
-            return taken.to(self.device, non_blocking=True)
+            return self.block.select_rows(rows).map(lambda tensor: tensor.to(self.device, non_blocking=True))
+        if isinstance(self.block, QuantisedMatrix):
+            return self.block.take(rows).to(self.device, non_blocking=True)
         if self.hot is None:
             return self._fetch(rows)
         places = self.places.index_select(0, rows)
@@ -85,9 +81,9 @@ class _Block:
         return out.index_copy_(0, misses.to(self.device), self._fetch(rows.index_select(0, misses)))
 
     def _fetch(self, rows: Tensor) -> Tensor:
+        assert isinstance(self.block, Tensor)
         if self.block.device == self.device or self.device.type == "cpu":
-            fetched: Tensor = self.block.index_select(0, rows)
-            return fetched
+            return self.block.index_select(0, rows)
         staged = torch.empty(len(rows), self.block.shape[1], dtype=self.block.dtype, pin_memory=True)
         torch.index_select(self.block, 0, rows, out=staged)
         return staged.to(self.device, non_blocking=True)

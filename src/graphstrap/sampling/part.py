@@ -8,7 +8,8 @@ from itertools import accumulate, pairwise
 import torch
 from torch import Tensor
 
-from graphstrap.graph import Features, Graph
+from graphstrap.graph import Block, Graph
+from graphstrap.quantised import QuantisedMatrix
 from graphstrap.sparse import SparseMatrix
 
 
@@ -53,8 +54,10 @@ def part_of(batch: Graph, is_wanted: Tensor) -> Graph:
     )
 
 
-def _rows(block: Features | None, is_kept: Tensor) -> Features | None:
+def _rows(block: Block | None, is_kept: Tensor) -> Block | None:
     if block is None:
         return None
     rows = is_kept.nonzero().squeeze(1)
+    if isinstance(block, QuantisedMatrix):
+        return block.take(rows)
     return block.select_rows(rows) if isinstance(block, SparseMatrix) else block.index_select(0, rows)
