@@ -1,21 +1,132 @@
-"""Frozen encoder to array: embeddings of the graph it was trained on, or of one it never saw."""
+"""Frozen encoder to array: embeddings of the graph it was trained on, or of one it never saw.
+
+    full       one pass over the whole graph
+    layers     each layer once for all nodes, a block of rows at a time: the same numbers, in the memory of one block
+    sampled    a sampled batch around each node, averaged over passes: for encoders that layers are not known of
+
+`auto` is `full` where that fits into memory, else `layers` for the encoders that have them, else `sampled`.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from graphstrap.errors import InputError
 from graphstrap.graph import Graph
+from graphstrap.keep import child_seed
+from graphstrap.layerwise import embed_layers, full_pass_fits, has_layers
+from graphstrap.methods import frozen_encoder
+from graphstrap.methods.semi_supervised import SemiSupervised, training_labels
 from graphstrap.model import Model
+from graphstrap.sampling import Gatherer, Prefetcher
+from graphstrap.train import make_sampler, place_graph
+
+WAYS = ("auto", "full", "layers", "sampled")
+_INFERENCE_BRANCH = 1_000_039
+
+Array = np.ndarray[Any, Any]
 
 
-def embed(model: Model, graph: Graph, *, device: torch.device) -> np.ndarray[Any, Any]:
+def embed(model: Model, graph: Graph, *, device: torch.device, how: str = "auto") -> Array:
     """(N, D) float32, in the order of the graph's nodes. Nothing is trained."""
+    if how not in WAYS:
+        raise InputError(f"embeddings are made by one of {', '.join(WAYS)}, got {how!r}")
     model.module.to(device)
-    prepared = model.transform(graph)
-    h = model.method.embed(prepared.to(device))
+    prepared = prepare(model, graph)
+    how = choose_way(model, prepared, device=device) if how == "auto" else how
+    if how == "sampled":
+        h = sampled_inference(model, prepared, lambda batch: model.method.embed(batch), device=device)
+    elif how == "layers":
+        h = torch.from_numpy(embed_layers(frozen_encoder(model.method), prepared, device=device))
+    else:
+        h = model.method.embed(prepared.to(device))
     if model.own_features is not None:
         h = model.own_features.append_to(h, prepared)
     return h.float().cpu().numpy()
+
+
+def class_probabilities(model: Model, graph: Graph, *, nodes: Tensor, device: torch.device) -> Array:
+    """(M, C) of a method with a head: by sampled passes where it was trained on samples, else by one full pass."""
+    method = model.method
+    assert isinstance(method, SemiSupervised)
+    model.module.to(device)
+    prepared = prepare(model, graph)
+    if model.recipe.sampling.fan_outs:
+        passes = model.recipe.method.inference_passes
+        p = sampled_inference(model, prepared, method.probabilities, nodes=nodes, device=device, num_passes=passes)
+    else:
+        p = method.probabilities(prepared.to(device))[nodes.to(device)]
+    return p.float().cpu().numpy()
+
+
+def prepare(model: Model, graph: Graph) -> Graph:
+    """The graph as the encoder was trained on: its features prepared, its labels only those that may be seen."""
+    return with_labels_to_learn(model.transform(graph), model)
+
+
+def with_labels_to_learn(prepared: Graph, model: Model) -> Graph:
+    """The graph with training labels for a method that learns from labels, with none for any other."""
+    learns = isinstance(model.method, SemiSupervised) and prepared.labels is not None
+    return replace(prepared, labels=training_labels(prepared) if learns else None, splits=None)
+
+
+def sampled_inference(
+    model: Model,
+    prepared: Graph,
+    call: Callable[[Graph], Tensor],
+    *,
+    device: torch.device,
+    nodes: Tensor | None = None,
+    num_passes: int = 1,
+) -> Tensor:
+    """The mean over passes of what `call` gives for the roots of sampled batches, one row for each node."""
+    recipe = model.recipe
+    if not recipe.sampling.fan_outs:
+        raise InputError("sampled inference needs to know how many neighbours to take: set sampling.fan_outs")
+    nodes = torch.arange(prepared.num_nodes) if nodes is None else nodes.cpu()
+    placed = place_graph(prepared, recipe, device)
+    sampler, gatherer = make_sampler(placed, recipe), Gatherer(placed, device=device)
+    parts = torch.split(nodes, recipe.sampling.batch_size)
+    seeds = [child_seed(model.seed, _INFERENCE_BRANCH, number) for number in range(num_passes)]
+
+    def make(step: int) -> Graph:
+        roots = parts[step % len(parts)]
+        return gatherer.fill(sampler.sample(roots, seed=seeds[step // len(parts)]))
+
+    total: list[Tensor] = []
+    last = num_passes * len(parts) - 1
+    batches = Prefetcher(make, last_step=last, device=device, depth=recipe.sampling.prefetch)
+    try:
+        for step in range(last + 1):
+            batch = batches(step)
+            rows = _roots_only(batch, call(batch)).float().cpu() / num_passes
+            if step < len(parts):
+                total.append(rows)
+            else:
+                total[step % len(parts)] += rows
+    finally:
+        batches.close()
+    return torch.cat(total)
+
+
+def choose_way(model: Model, prepared: Graph, *, device: torch.device) -> str:
+    """`full` where a full pass fits into memory, or where nothing else can be done."""
+    method, recipe = model.method, model.recipe
+    if isinstance(method, SemiSupervised) and method.label_inputs:
+        return "sampled"  # a whole graph hides every label: a batch only its roots'
+    if full_pass_fits(frozen_encoder(method), prepared, device):
+        return "full"
+    if has_layers(frozen_encoder(method)):
+        return "layers"
+    return "sampled" if recipe.sampling.fan_outs else "full"
+
+
+def _roots_only(batch: Graph, rows: Tensor) -> Tensor:
+    num_roots = cast(int, batch.num_roots)
+    return rows if len(rows) == num_roots else batch.roots_of(rows)

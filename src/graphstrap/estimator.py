@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,18 +14,20 @@ import torch
 from torch import Tensor
 
 from graphstrap.defaults import choose_recipe
-from graphstrap.embed import embed
+from graphstrap.embed import class_probabilities, embed, prepare, with_labels_to_learn
 from graphstrap.encoders import recalibrate_batch_norm
 from graphstrap.errors import InputError
 from graphstrap.evaluate import evaluate, fit_probe
 from graphstrap.graph import Graph
+from graphstrap.layerwise import full_pass_fits, has_layers, recalibrate_layers
 from graphstrap.many_graphs import training_part
-from graphstrap.methods import Method
+from graphstrap.methods import Method, frozen_encoder
+from graphstrap.methods.semi_supervised import SemiSupervised, training_labels
 from graphstrap.model import Model
 from graphstrap.ops import resolve_device
 from graphstrap.recipe import Recipe, load_recipe
 from graphstrap.run import START_FILE, Run
-from graphstrap.train import Evaluate, Mirror, Trainee, train_together
+from graphstrap.train import Evaluate, Mirror, Trainee, place_graph, train_together
 
 Contents = tuple[dict[str, Tensor], dict[str, Any]]
 
@@ -95,7 +98,10 @@ class BGRL:
 
     def build(self, graph: Graph, *, start_from: BGRL | None = None) -> Contents | None:
         """Make an untrained `model_`; where it starts from another's weights, return those."""
-        self.model_ = build_model(graph, self.resolve(graph), seed=self.seed)
+        recipe = self.resolve(graph)
+        if recipe.method.name == "semi-supervised":
+            check_labels(graph)
+        self.model_ = build_model(graph, recipe, seed=self.seed)
         if start_from is None:
             return None
         self.model_ = self.model_.started_from(start_from._fitted())
@@ -136,9 +142,20 @@ class BGRL:
             estimator.model_ = build_model(graph, run.recipe, seed=estimator.seed)
         return estimator
 
-    def embed(self, graph: Graph) -> np.ndarray[Any, Any]:
-        """(N, D) embeddings of this graph or another one with the same feature columns. Nothing is trained."""
-        return embed(self._fitted(), graph, device=resolve_device(self.device))
+    def embed(self, graph: Graph, *, how: str = "auto") -> np.ndarray[Any, Any]:
+        """(N, D) embeddings of this graph or another one with the same feature columns. Nothing is trained.
+
+        `how` is "full", "layers" or "sampled" (see `graphstrap.embed`); "auto" chooses by what fits into memory.
+        """
+        return embed(self._fitted(), graph, device=resolve_device(self.device), how=how)
+
+    def classify(self, graph: Graph, nodes: Any) -> np.ndarray[Any, Any]:
+        """(M, C) class probabilities of these nodes, by the head of a semi-supervised model."""
+        model = self._fitted()
+        if not isinstance(model.method, SemiSupervised):
+            raise InputError(f"{model.recipe.method.name} learns no classes: take method semi-supervised, or predict")
+        numbers = torch.as_tensor(nodes, dtype=torch.int64)
+        return class_probabilities(model, graph, nodes=numbers, device=resolve_device(self.device))
 
     def transform(self, graph: Graph) -> np.ndarray[Any, Any]:
         """`embed`, by the name that scikit-learn's pipelines know."""
@@ -148,7 +165,8 @@ class BGRL:
         return self.fit(graph).embed(graph)
 
     def predict(self, graph: Graph, *, h: np.ndarray[Any, Any] | None = None) -> Predictions:
-        """Labels and probabilities for the unlabelled nodes, by a linear probe fitted on the labelled ones."""
+        """Labels and probabilities for the unlabelled nodes, by a linear probe fitted on the labelled ones; by its own
+        head where the method is semi-supervised."""
         if graph.labels is None or graph.labels.dim() != 1:
             raise InputError("predict needs one label column in which some nodes have a label and others do not")
         labels = graph.labels.cpu().numpy()
@@ -159,6 +177,10 @@ class BGRL:
             )
         if len(unknown) == 0:
             raise InputError("every node has a label already: leave the label empty where it is to be predicted")
+        if isinstance(self._fitted().method, SemiSupervised):
+            unknown = _of_labelled_types(graph, unknown)
+            probabilities = self.classify(graph, unknown)
+            return Predictions(unknown, probabilities.argmax(1), probabilities)
         h = self.embed(graph) if h is None else h
         probe = fit_probe(h, labels, train=known, seed=self.seed, num_classes=graph.num_classes)
         probabilities = probe.probabilities(h[unknown])
@@ -222,7 +244,10 @@ def train_estimators(
 ) -> None:
     """Train estimators of one recipe side by side; `prepared` is the graph as their common transform gives it."""
     device = resolve_device(estimators[0].device)
-    on_device = training_part(prepared, estimators[0].model_.recipe.data.training_graphs).to(device)
+    model, recipe = estimators[0].model_, estimators[0].model_.recipe
+    on_device = place_graph(
+        with_labels_to_learn(training_part(prepared, recipe.data.training_graphs), model), recipe, device
+    )
     trainees = []
     for estimator, run in zip(estimators, runs, strict=True):
         model = estimator.model_
@@ -242,37 +267,77 @@ def _evaluation(model: Model, graph: Graph, prepared: Graph) -> Evaluate | None:
     """How a model is evaluated while it trains; None where there is nothing to evaluate with."""
     if graph.labels is None or (graph.labels.dim() == 2 and graph.splits is None):
         return None
+    if isinstance(model.method, SemiSupervised):
+        return _validation(model, graph, prepared)
     protocol = "paper" if graph.labels.dim() == 1 else "adamw"
 
     def evaluate_now(method: Method) -> dict[str, float]:
+        device = next(model.module.parameters()).device
         with _finished(model, prepared):
-            h = embed(model, graph, device=prepared.device)
-        outcome = evaluate(torch.from_numpy(h).to(prepared.device), graph, protocol=protocol, num_runs=1)
+            h = embed(model, graph, device=device)
+        outcome = evaluate(torch.from_numpy(h).to(device), graph, protocol=protocol, num_runs=1)
         return {outcome.metric.replace("-", "_"): outcome.mean}
 
     return evaluate_now
 
 
+def _validation(model: Model, graph: Graph, prepared: Graph) -> Evaluate | None:
+    """The accuracy on validation nodes of the first split; None where there is none."""
+    if graph.splits is None or graph.labels is None:
+        return None
+    nodes = (graph.splits.val[:, 0] & (graph.labels >= 0)).nonzero().squeeze(1)
+    if len(nodes) == 0:
+        return None
+    wanted = graph.labels[nodes].cpu().numpy()
+
+    def evaluate_now(method: Method) -> dict[str, float]:
+        device = next(model.module.parameters()).device
+        with _finished(model, prepared):
+            found = class_probabilities(model, graph, nodes=nodes, device=device).argmax(1)
+        return {"accuracy": 100.0 * float((found == wanted).mean())}
+
+    return evaluate_now
+
+
+def _of_labelled_types(graph: Graph, nodes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Those of the nodes whose type has labels at all."""
+    assert graph.labels is not None
+    is_labelled = np.zeros(graph.num_nodes, dtype=bool)
+    for first, last in pairwise(graph.type_offsets):
+        is_labelled[first:last] = bool((graph.labels[first:last] >= 0).any())
+    chosen: np.ndarray[Any, Any] = nodes[is_labelled[nodes]]
+    return chosen
+
+
 def _finish(model: Model, prepared: Graph) -> None:
     """What turns trained weights into a frozen encoder."""
-    if model.recipe.encoder.batch_norm_statistics == "recalibrated":
-        recalibrate_batch_norm(model.method.online, prepared)
+    if model.recipe.encoder.batch_norm_statistics != "recalibrated":
+        return
+    method, encoder = model.method, frozen_encoder(model.method)
+    if isinstance(method, SemiSupervised):
+        prepared = method.inputs(prepared, whole_graph_labels=True)
+    device = next(encoder.parameters()).device
+    if has_layers(encoder) and not full_pass_fits(encoder, prepared, device):
+        recalibrate_layers(encoder, prepared, device=device)
+    else:
+        recalibrate_batch_norm(encoder, prepared.to(device))
 
 
 @contextmanager
 def _finished(model: Model, prepared: Graph) -> Iterator[None]:
     """The model as it would be if training ended now; afterwards it is as it was."""
-    before = {name: buffer.clone() for name, buffer in model.method.online.named_buffers()}
+    encoder = frozen_encoder(model.method)
+    before = {name: buffer.clone() for name, buffer in encoder.named_buffers()}
     _finish(model, prepared)
     yield
-    for name, buffer in model.method.online.named_buffers():
+    for name, buffer in encoder.named_buffers():
         buffer.copy_(before[name])
 
 
 def random_init(graph: Graph, recipe: Recipe, *, seed: int, device: str = "auto") -> np.ndarray[Any, Any]:
     """Embeddings of an encoder that was never trained: the baseline that says what training adds."""
     model = build_model(graph, recipe, seed=seed)
-    _finish(model, model.transform(training_part(graph, recipe.data.training_graphs)))
+    _finish(model, prepare(model, training_part(graph, recipe.data.training_graphs)))
     return embed(model, graph, device=resolve_device(device))
 
 
@@ -289,6 +354,19 @@ def resolve_recipe(recipe: str | Recipe, graph: Graph, settings: Mapping[str, An
     elif isinstance(recipe, str):
         recipe = load_recipe(recipe)
     return recipe.with_settings(settings), reasons
+
+
+def check_labels(graph: Graph) -> None:
+    """Whether there is something to learn labels from."""
+    if graph.labels is None or graph.labels.dim() != 1:
+        raise InputError("semi-supervised learning needs one label column: name it with --label-column, or take bgrl")
+    known = training_labels(graph)
+    classes = torch.unique(known[known >= 0])
+    if len(classes) < 2:
+        raise InputError(
+            f"semi-supervised learning needs training nodes of at least two classes, got {int((known >= 0).sum())} of "
+            f"{len(classes)}: fill in the label column, and mark training nodes `train` if there is a split column"
+        )
 
 
 def check_trainable(graph: Graph) -> None:

@@ -67,6 +67,11 @@ class Graph:
         outgoing: the transpose, where it is at hand; otherwise it is computed when asked for.
         node_ids, edge_ids: in a batch, the int64 global ids of its nodes and edges.
         num_roots: in a batch, the number of leading nodes that the loss applies to; None means all.
+        root_places: in a batch of several node types, where the roots stand: types keep their nodes together.
+        owners: (N,) in a batch with a subgraph for each root, the number of the root that a node belongs to.
+        hop_offsets: in a sampled batch of one node type, the number of nodes within 0, 1, 2, ... hops of the roots.
+        missing_degrees: (N,) in a sampled batch, the weight of the edges into a node that were left out without
+            others standing for them; normalisation counts it.
     """
 
     indptr: Tensor
@@ -90,6 +95,10 @@ class Graph:
     node_ids: Tensor | None = None
     edge_ids: Tensor | None = None
     num_roots: int | None = None
+    root_places: Tensor | None = None
+    owners: Tensor | None = None
+    hop_offsets: tuple[int, ...] = ()
+    missing_degrees: Tensor | None = None
     feature_names: tuple[str, ...] | None = None
     cleaning: Cleaning = field(default_factory=Cleaning)
     name: str = "graph"
@@ -133,6 +142,14 @@ class Graph:
         return self.indptr.device
 
     @property
+    def num_bytes(self) -> int:
+        """What its edges and features take."""
+        columns = (self.indptr, self.indices, self.edge_types, self.edge_weights, self.edge_times, self.edge_columns)
+        tensors = [column for column in columns if column is not None]
+        tensors += [tensor for block in self.features for tensor in block_tensors(block)]
+        return sum(tensor.nbytes for tensor in tensors)
+
+    @property
     def x(self) -> Features | None:
         """The features of a graph with one node type."""
         if len(self.features) != 1:
@@ -152,7 +169,34 @@ class Graph:
 
     def roots_of(self, h: Tensor) -> Tensor:
         """The rows of h that the loss applies to: the first `num_roots`, or all."""
+        if self.root_places is not None:
+            return h.index_select(0, self.root_places)
         return h if self.num_roots is None else h[: self.num_roots]
+
+    @cached_property
+    def inner(self) -> Graph:
+        """A sampled batch without its last hop, and without features: the nodes for which one layer gives what it gives
+        in the whole graph. A graph that was not sampled is its own inner one."""
+        if len(self.hop_offsets) < 2:
+            return self
+        num_nodes, num_rows = self.hop_offsets[-2], ([0, *self.hop_offsets])[-3]  # nodes that stay, that keep edges
+        first, last = int(self.indptr[num_rows]), int(self.indptr[num_nodes])
+        degrees = self.in_degrees[:num_nodes].float()
+        if self.edge_weights is not None:
+            offsets = self.indptr[num_rows : num_nodes + 1] - first
+            sums = torch.segment_reduce(self.edge_weights[first:last], "sum", offsets=offsets, unsafe=True)
+            degrees = torch.cat([degrees[:num_rows], sums])
+        degrees[:num_rows] = 0
+        return Graph(
+            indptr=self.indptr[: num_nodes + 1].clamp(max=first),
+            indices=self.indices[:first],
+            edge_weights=None if self.edge_weights is None else self.edge_weights[:first],
+            node_ids=None if self.node_ids is None else self.node_ids[:num_nodes],
+            edge_ids=None if self.edge_ids is None else self.edge_ids[:first],
+            num_roots=self.num_roots,
+            hop_offsets=self.hop_offsets[:-1],
+            missing_degrees=None if self.missing_degrees is None else degrees,
+        )
 
     @cached_property
     def targets(self) -> Tensor:
@@ -300,6 +344,13 @@ def as_features(x: Any) -> Features | None:
     if hasattr(x, "tocsr"):
         return SparseMatrix.from_scipy(x)
     return torch.as_tensor(x, dtype=torch.float32)
+
+
+def block_tensors(block: Block | None) -> list[Tensor]:
+    """The tensors that a feature block is made of."""
+    if block is None or isinstance(block, Tensor):
+        return [] if block is None else [block]
+    return [value for value in vars(block).values() if isinstance(value, Tensor)]
 
 
 def _check(graph: Graph) -> None:

@@ -33,13 +33,15 @@ class Model:
     own_features: OwnFeatures | None = None
     num_nodes: int = 0  # of the graph it was trained on
     edge_size: int = 0  # how many numbers its edges have, see `encoders.edge_size`
+    num_classes: int = 0  # likewise, where the method learns from labels
 
     @classmethod
     def build(cls, graph: Graph, recipe: Recipe, *, seed: int) -> Model:
         """Fresh weights for a graph, its feature transform fitted."""
         data = recipe.data
         transform = FeatureTransform.fit(graph, scaling=data.feature_scaling, structural_size=data.structural_size)
-        sizes = {"num_nodes": graph.num_nodes, "edge_size": edge_size(graph)}
+        num_classes = graph.num_classes if recipe.method.name == "semi-supervised" else 0
+        sizes = {"num_nodes": graph.num_nodes, "edge_size": edge_size(graph), "num_classes": num_classes}
         method = _build(recipe, transform, seed=seed, **sizes)
         own_features = None
         if recipe.encoder.own_features:
@@ -74,6 +76,7 @@ class Model:
             "seed": self.seed,
             "num_nodes": self.num_nodes,
             "edge_size": self.edge_size,
+            "num_classes": self.num_classes,
         }
 
     def save(self, folder: Path) -> None:
@@ -98,7 +101,7 @@ class Model:
             raise InputError(f"{path} was made by a newer Graphstrap (format {info['format']}): upgrade to read it")
         recipe = parse_recipe(info["recipe"], origin=str(path))
         transform = FeatureTransform.from_state(info["transform"], with_prefix(tensors, "transform."))
-        sizes = {name: info.get(name, 0) for name in ("num_nodes", "edge_size")}
+        sizes = {name: info.get(name, 0) for name in ("num_nodes", "edge_size", "num_classes")}
         method = _build(recipe, transform, seed=info["seed"], **sizes)
         load_state(cast(nn.Module, method), with_prefix(tensors, "method."), path)
         basis = tensors.get("own_features.basis")
@@ -106,8 +109,10 @@ class Model:
         return cls(recipe, transform, method, info["seed"], own_features, **sizes)
 
 
-def _build(recipe: Recipe, transform: FeatureTransform, *, num_nodes: int, edge_size: int, seed: int) -> Method:
+def _build(recipe: Recipe, transform: FeatureTransform, *, seed: int, **sizes: int) -> Method:
     if recipe.method.name not in METHODS:
         raise InputError(f"method {recipe.method.name!r} is not trained by `fit`: take one of {', '.join(METHODS)}")
     build = METHODS[recipe.method.name]
-    return build(recipe, input_sizes=transform.output_sizes, num_nodes=num_nodes, edge_size=edge_size, seed=seed)
+    if not sizes["num_classes"]:  # only methods that learn from labels have a use for it
+        del sizes["num_classes"]
+    return build(recipe, input_sizes=transform.output_sizes, seed=seed, **sizes)

@@ -45,7 +45,11 @@ class OwnFeatures:
     def append_to(self, h: Tensor, graph: Graph) -> Tensor:
         """[unit(h) | unit(z)]: (N, D + K)."""
         assert graph.x is not None
-        z = torch.from_numpy(np.asarray(_unit_rows(graph.x) @ self.basis.numpy(), dtype=np.float32))
+        return self.append_rows(h, graph.x)
+
+    def append_rows(self, h: Tensor, x: Features) -> Tensor:
+        """The same for some nodes and the rows of features that are theirs."""
+        z = torch.from_numpy(np.asarray(_unit_rows(x) @ self.basis.numpy(), dtype=np.float32))
         return torch.cat([F.normalize(h.cpu(), dim=1), F.normalize(z, dim=1)], dim=1)
 
 

@@ -17,7 +17,20 @@ from typing import Any, get_args, get_origin, get_type_hints
 from graphstrap.errors import InputError
 from graphstrap.view import ViewSpec
 
-METHOD_NAMES = ("bgrl", "grace", "gca", "dgi", "gmi", "mvgrl", "barlow-twins", "deepwalk", "node2vec", "supervised")
+METHOD_NAMES = (
+    "bgrl",
+    "grace",
+    "gca",
+    "dgi",
+    "gmi",
+    "mvgrl",
+    "barlow-twins",
+    "deepwalk",
+    "node2vec",
+    "supervised",
+    "semi-supervised",
+)
+SAMPLED_METHODS = ("bgrl", "grace", "gca", "dgi", "barlow-twins", "semi-supervised")
 CENTRALITIES = ("none", "degree", "pagerank", "eigenvector")
 
 
@@ -94,6 +107,10 @@ class MethodRecipe:
 
     `projector_size` 0 means none for BGRL (the paper's choice) and the embedding's size for the contrastive methods.
     `num_negatives` 0 means all other nodes.
+    For semi-supervised: `auxiliary` is the signal besides labels and `auxiliary_weight` what it counts (0: plain
+    supervised), `unlabelled_ratio` how many roots without a label a sampled batch has for each one with,
+    `label_inputs` whether a root sees its neighbours' training labels, `inference_passes` how many sampled passes
+    predictions are averaged over.
     """
 
     name: str = _setting("bgrl", choices=METHOD_NAMES)
@@ -110,6 +127,39 @@ class MethodRecipe:
     return_weight: float = _setting(1.0, low=1e-3, high=1000.0)
     outward_weight: float = _setting(1.0, low=1e-3, high=1000.0)
     dropout_prob: float = _setting(0.0, low=0.0, high=0.99)
+    auxiliary: str = _setting("bgrl", choices=("bgrl", "grace"))
+    auxiliary_weight: float = _setting(1.0, low=0.0, high=1000.0)
+    unlabelled_ratio: float = _setting(10.0, low=0.0, high=1e6)
+    label_inputs: bool = _setting(False)
+    inference_passes: int = _setting(1, low=1, high=1000)
+
+
+@dataclass(frozen=True)
+class SamplingRecipe:
+    """Training on sampled batches. `fan_outs` says how many neighbours of each relation a node gets, hop by hop; none,
+    and every step sees the whole graph. `relation_fan_outs` replaces it for relations by name: "cites=40,40".
+
+    `disjoint`: a subgraph for each root instead of nodes merged across roots; `by_time`: no node newer than the root;
+    `unbiased`: edges are weighted by how many they stand for. `storage` is where the graph is kept while training on a
+    GPU; `hot_nodes` rows of host features are kept on it; `prefetch` is how many batches are made ahead.
+    """
+
+    fan_outs: tuple[int, ...] = _setting((), low=0)
+    relation_fan_outs: tuple[str, ...] = _setting(())
+    batch_size: int = _setting(1024, low=1)
+    disjoint: bool = _setting(False)
+    by_time: bool = _setting(False)
+    unbiased: bool = _setting(True)
+    storage: str = _setting("auto", choices=("auto", "device", "host"))
+    hot_nodes: int = _setting(0, low=0)
+    prefetch: int = _setting(2, low=0, high=64)
+
+    def by_hop(self) -> list[int | dict[str, int]]:
+        """One entry for each hop: a number, or a number for each relation that is named."""
+        named = [_named_fan_outs(entry, len(self.fan_outs)) for entry in self.relation_fan_outs]
+        if not named:
+            return list(self.fan_outs)
+        return [{"*": rest} | {name: row[hop] for name, row in named} for hop, rest in enumerate(self.fan_outs)]
 
 
 @dataclass(frozen=True)
@@ -138,9 +188,11 @@ class Recipe:
     views: ViewsRecipe = ViewsRecipe()
     encoder: EncoderRecipe = EncoderRecipe()
     method: MethodRecipe = MethodRecipe()
+    sampling: SamplingRecipe = SamplingRecipe()
     train: TrainRecipe = TrainRecipe()
 
     def __post_init__(self) -> None:
+        _check_sampling(self)
         if self.train.warmup_steps > self.train.steps:
             raise InputError(
                 f"train.warmup_steps ({self.train.warmup_steps}) must not exceed train.steps ({self.train.steps})"
@@ -172,6 +224,7 @@ SECTIONS: dict[str, Any] = {
     "views": ViewsRecipe,
     "encoder": EncoderRecipe,
     "method": MethodRecipe,
+    "sampling": SamplingRecipe,
     "train": TrainRecipe,
 }
 
@@ -259,6 +312,42 @@ def _check_encoder(encoder: EncoderRecipe) -> None:
         raise InputError("encoder.hidden_sizes must all be the same for mean-pooling, which adds them up")
 
 
+def _check_sampling(recipe: Recipe) -> None:
+    sampling, layers = recipe.sampling, len(recipe.encoder.hidden_sizes) + 1
+    sampling.by_hop()
+    if sampling.by_time and not sampling.disjoint:
+        raise InputError("sampling.by_time is per root: set sampling.disjoint = true with it")
+    if recipe.method.label_inputs and (not sampling.fan_outs or recipe.views.centrality != "none"):
+        raise InputError(
+            "method.label_inputs hides the labels of a batch's roots, and without sampling every node is one: "
+            "set sampling.fan_outs, and leave views.centrality at none"
+        )
+    if not sampling.fan_outs:
+        return
+    if recipe.method.name not in SAMPLED_METHODS:
+        raise InputError(
+            f"method {recipe.method.name} sees the whole graph at every step: leave sampling.fan_outs empty"
+            f" (sampled batches are for {', '.join(SAMPLED_METHODS)})"
+        )
+    if recipe.encoder.name == "gcn" and len(sampling.fan_outs) < layers:
+        raise InputError(
+            f"sampling.fan_outs has {len(sampling.fan_outs)} hops, but the encoder has {layers} layers: "
+            "give a number for each layer"
+        )
+
+
+def _named_fan_outs(entry: str, num_hops: int) -> tuple[str, list[int]]:
+    """`"cites=40,20"` to ("cites", [40, 20])."""
+    name, _, numbers = entry.rpartition("=")
+    row = [int(text) for text in numbers.split(",") if text.strip().isdigit()]
+    if not name or len(row) != num_hops or len(row) != len(numbers.split(",")):
+        raise InputError(
+            f"sampling.relation_fan_outs takes entries such as {'cites=' + ','.join(['40'] * max(1, num_hops))!r}, "
+            f"a number for each of the {num_hops} hops of sampling.fan_outs, got {entry!r}"
+        )
+    return name.strip(), row
+
+
 def _check_key(key: str, known: list[str]) -> None:
     if key not in known:
         raise InputError(f"there is no setting {key!r}{_nearest(key, known)}")
@@ -294,7 +383,7 @@ def _checked(key: str, value: Any, kind: Any, rules: Mapping[str, Any]) -> Any:
 
 
 def _example(kinds: tuple[Any, ...]) -> tuple[Any, ...]:
-    return (256,) if kinds[0] is int else (0.2, 0.3)
+    return {int: (256,), str: ("cites=40,40",)}.get(kinds[0], (0.2, 0.3))
 
 
 def _toml_value(value: Any) -> str:

@@ -79,5 +79,23 @@ class SparseMatrix:
         dense[self.rows, self.indices.long()] = self.values.to(dtype)
         return dense
 
+    def select_rows(self, rows: Tensor) -> SparseMatrix:
+        """The matrix of these rows, in this order."""
+        chosen = row_positions(self.indptr, rows)
+        counts = self.indptr.index_select(0, rows + 1) - self.indptr.index_select(0, rows)
+        indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        return SparseMatrix(
+            indptr, self.indices.index_select(0, chosen), self.values.index_select(0, chosen), self.num_columns
+        )
+
     def map(self, move: Callable[[Tensor], Tensor]) -> SparseMatrix:
         return SparseMatrix(move(self.indptr), move(self.indices), move(self.values), self.num_columns)
+
+
+def row_positions(indptr: Tensor, rows: Tensor) -> Tensor:
+    """Where the entries of these rows of a CSR matrix stand, row after row."""
+    starts = indptr.index_select(0, rows)
+    counts = indptr.index_select(0, rows + 1) - starts
+    ends = counts.cumsum(0)
+    shift = torch.repeat_interleave(starts - ends + counts, counts)
+    return torch.arange(len(shift), device=indptr.device) + shift

@@ -131,6 +131,32 @@ def test_evaluate_predict_and_neighbors(fitted: Path, tmp_path: Path, capsys: py
     assert [line.split(",")[0] for line in lines[1:]] == [f"u{i}" for i in range(0, 150, 5)]
 
 
+@pytest.mark.parametrize("sampled", [False, True])
+def test_semi_supervised_from_tables_to_predictions(tmp_path: Path, sampled: bool) -> None:
+    edges, nodes = write_tables(tmp_path)
+    more = ["--set", "sampling.fan_outs=[4, 4]", "--set", "sampling.batch_size=64"] if sampled else []
+    more += ["--set", "method.label_inputs=true"] if sampled else []
+    arguments = ["fit", "--edges", str(edges), "--nodes", str(nodes), "--method", "semi-supervised"]
+    assert run([*arguments, "--run", str(tmp_path / "run"), *FAST, *more]) == 0
+    assert run(["predict", str(tmp_path / "run"), "--to", str(tmp_path / "labels.csv")]) == 0
+    lines = [line.split(",") for line in (tmp_path / "labels.csv").read_text().splitlines()]
+    assert lines[0] == ["id", "label", "probability", "p_class 0", "p_class 1", "p_class 2"]
+    assert [line[0] for line in lines[1:]] == [f"u{i}" for i in range(0, 150, 5)]
+    right = [line[1] == f"class {int(line[0][1:]) % 3}" for line in lines[1:]]
+    assert sum(right) > 0.6 * len(right)
+    assert run(["embed", str(tmp_path / "run"), "--to", str(tmp_path / "out.npy")]) == 0
+    assert np.load(tmp_path / "out.npy").shape == (150, 8)
+
+
+def test_embeddings_as_a_folder_of_files(fitted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = ["embed", str(fitted), "--to", str(tmp_path / "out"), "--rows-per-file", "60", "--file-format", "npy"]
+    assert run([*folder, "--how", "layers"]) == 0
+    assert run(["embed", str(fitted), "--to", str(tmp_path / "all.npy")]) == 0
+    parts = [np.load(tmp_path / "out" / f"part-0000{number}.npy") for number in range(3)]
+    np.testing.assert_allclose(np.concatenate(parts), np.load(tmp_path / "all.npy"), rtol=1e-4, atol=1e-5)
+    assert "auto, full" in error(capsys, "embed", fitted, "--to", tmp_path / "x.npy", "--how", "quickly")
+
+
 def test_evaluate_prints_baselines_and_names_the_protocol(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["evaluate", str(fitted), "--protocol", "reference", "--runs", "2"]) == 0
     text = capsys.readouterr().out

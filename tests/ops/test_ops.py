@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -45,6 +47,17 @@ def test_propagate_equals_the_reference(graph: Graph, spec: ViewSpec, seed: int,
     gradients = [torch.autograd.grad(result, h, upstream)[0] for result in results]
     torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("norm", ops.NORMS)
+@pytest.mark.parametrize("spec", [ViewSpec(), ViewSpec(edge_drop_prob=0.4)])
+def test_edges_that_a_batch_lacks_count_in_its_degrees(spec: ViewSpec, norm: str) -> None:
+    graph = make_random_graph(num_nodes=30, num_edges=80, seed=3, weighted=True)
+    lacking = replace(graph, missing_degrees=torch.arange(30).float())
+    h, view = torch.randn(30, 5), View(spec, 4)
+    results = [backend.propagate(lacking, view, h, norm) for backend in (_torch, _csr)]
+    torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
+    assert torch.allclose(results[0], _torch.propagate(graph, view, h, norm)) == (norm == "sum")
 
 
 @settings(max_examples=60, deadline=None)

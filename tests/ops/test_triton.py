@@ -3,6 +3,7 @@ interpreter elsewhere."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -119,6 +120,15 @@ def test_hot_and_cold_columns_are_all_of_the_features(seed: int, mark: float) ->
     if len(split.hot) and bool(others.any()):
         assert int(counts[split.hot].min()) >= int(counts[others].max())
     assert len(split.hot) == {0.0: 12, 1.0: 0}.get(mark, len(split.hot))
+
+
+@pytest.mark.parametrize("norm", ops.NORMS)
+def test_edges_that_a_batch_lacks_count_in_its_degrees(norm: str) -> None:
+    graph = make_random_graph(num_nodes=30, num_edges=80, seed=3, weighted=True)
+    lacking = replace(graph, missing_degrees=torch.arange(30).float()).to(DEVICE)
+    h, view = torch.randn(30, 5, device=DEVICE), View(ViewSpec(edge_drop_prob=0.4), 4)
+    results = [backend.propagate(lacking, view, h, norm) for backend in (_torch, _triton)]
+    torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
 
 
 def check_against(call: Any, learned: torch.Tensor) -> None:

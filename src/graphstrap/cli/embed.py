@@ -8,20 +8,35 @@ from typing import Annotated
 import typer
 
 from graphstrap.cli import _options as o
+from graphstrap.embed import WAYS
 from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL
 from graphstrap.io.export import check_embeddings_path, write_embeddings
+from graphstrap.ops import resolve_device
 from graphstrap.run import Run
+from graphstrap.shards import write_shards
 from graphstrap.source import Source
 
 
 def embed(
     folder: o.RunFolder,
-    to: Annotated[Path, typer.Option(help="Where to write: .parquet, .csv, .npy, .safetensors or .faiss.")],
+    to: Annotated[
+        Path,
+        typer.Option(
+            help="Where to write: .parquet, .csv, .npy, .safetensors or .faiss; a folder with --rows-per-file."
+        ),
+    ],
     edges: o.Edges = None,
     nodes: o.Nodes = None,
     ignore_unknown_nodes: o.IgnoreUnknownNodes = False,
     ignore_columns: o.IgnoreColumns = None,
+    how: Annotated[
+        str, typer.Option(help="full, layers (each layer once, in blocks), sampled, or auto: by what fits into memory.")
+    ] = "auto",
+    rows_per_file: Annotated[
+        int, typer.Option(help="Write a folder of files with this many rows each; a cut run goes on.", min=0)
+    ] = 0,
+    file_format: Annotated[str, typer.Option(help="Of the files in a folder: parquet or npy.")] = "parquet",
     device: o.Device = "auto",
     quiet: o.Quiet = False,
 ) -> None:
@@ -29,7 +44,12 @@ def embed(
 
     New edges may name nodes of the run's own graph: then the new nodes are embedded within it.
     """
-    check_embeddings_path(to)
+    if how not in WAYS:
+        raise InputError(f"--how must be one of {', '.join(WAYS)}, got {how!r}")
+    if rows_per_file and edges is not None:
+        raise InputError("--rows-per-file is for the run's own graph: leave it out with --edges")
+    if not rows_per_file:
+        check_embeddings_path(to)
     run = Run.open(folder)
     model = BGRL.load(folder, device=device)
     if edges is None:
@@ -43,7 +63,19 @@ def embed(
             ignore_unknown_nodes=ignore_unknown_nodes,
             ignore_columns=o.names(ignore_columns) or (),
         )
-    h = model.embed(graph)
+    if rows_per_file:
+        width = write_shards(
+            model.model_,
+            graph,
+            to,
+            device=resolve_device(device),
+            rows_per_shard=rows_per_file,
+            ending=file_format,
+            how=how,
+        )
+        print(f"{to}: {graph.num_nodes:,} nodes, {width} columns, {rows_per_file:,} nodes a file")
+        return
+    h = model.embed(graph, how=how)
     ids = graph.external_ids
     if wanted is not None:
         h, ids = h[wanted], ids[wanted]

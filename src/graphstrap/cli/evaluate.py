@@ -57,6 +57,10 @@ def evaluate(
         for seed, one in by_seed.items():
             print(f"seed {seed:<9d} {one.mean:6.2f} ± {one.std:.2f}")
     _print_rows(rows)
+    if model.recipe_.method.name == "semi-supervised":
+        o.note(
+            "note: this model has learned from labels that the splits above test on: trust `predict` on held-out nodes"
+        )
     if appended:
         print(f"+ own: {appended} columns of the node's own features stand beside the embedding")
 

@@ -6,6 +6,9 @@ Kipf and Welling, Semi-Supervised Classification with Graph Convolutional Networ
     H_i     = prelu(norm(A_hat H_{i-1} W_i))
     A_hat   = D^-1/2 (A + I) D^-1/2                           D: in-degree of the view plus the self-loop
 
+Every layer uses up one hop of a sampled batch: the nodes of the last hop, of whose neighbours the batch has none, are
+left out of what follows it, and of its normalisation. With as many hops as layers the roots remain.
+
 A view that shuffles nodes permutes the rows of X W, which is permuting those of X.
 Cost of a pass: time O(E D + N F D), or O(E D + nnz(X) D) with sparse features; memory O(N D).
 """
@@ -75,7 +78,9 @@ class GCN(nn.Module):
         for index, finish in enumerate(self.layers):
             if index:
                 h = h @ self.weight(index)
-            h = finish(propagate(graph, view.masks, h), graph)
+            h = propagate(graph, view.masks, h)
+            graph = graph.inner
+            h = finish(h[: graph.num_nodes], graph)
         return h
 
     def weight(self, index: int) -> Tensor:
@@ -93,7 +98,8 @@ def encode_both(online: GCN, target: GCN, graph: Graph, view: View) -> tuple[Ten
         if index:
             h, t = h @ online.weight(index), t @ target.weight(index)
         h, t = propagate_both(graph, view.masks, h, t)
-        h, t = finish(h, graph), target_finish(t, graph)
+        graph = graph.inner
+        h, t = finish(h[: graph.num_nodes], graph), target_finish(t[: graph.num_nodes], graph)
     return h, t
 
 

@@ -18,6 +18,7 @@ from graphstrap.methods.dgi import DGI
 from graphstrap.methods.gmi import GMI
 from graphstrap.methods.grace import GRACE
 from graphstrap.methods.mvgrl import MVGRL
+from graphstrap.methods.semi_supervised import SemiSupervised
 from graphstrap.methods.skip_gram import SkipGram
 from graphstrap.recipe import Recipe
 from graphstrap.view import View
@@ -103,6 +104,29 @@ def build_dgi(recipe: Recipe, *, input_sizes: Sequence[int], seed: int, num_node
     return DGI(encoder_maker(recipe, input_sizes, edge_size), generator=_generator(seed, 0))
 
 
+def build_semi_supervised(
+    recipe: Recipe, *, input_sizes: Sequence[int], seed: int, num_classes: int, **sizes: int
+) -> SemiSupervised:
+    """Semi-supervised BGRL, or GRACE, with fresh weights. Labels that are inputs are columns after the features."""
+    settings = recipe.method
+    more = num_classes if settings.label_inputs else 0
+    build = {"bgrl": build_bgrl, "grace": build_grace}[settings.auxiliary]
+    return SemiSupervised(
+        build(recipe, input_sizes=[size + more for size in input_sizes], seed=seed, **sizes),
+        num_classes=num_classes,
+        auxiliary_weight=settings.auxiliary_weight,
+        label_inputs=settings.label_inputs,
+        average_decay=settings.target_decay,
+        total_steps=recipe.train.steps,
+        generator=_generator(seed, 2),
+    )
+
+
+def frozen_encoder(method: Method) -> nn.Module:
+    """The encoder that embeds: the one that learns, or its average."""
+    return method.averaged if isinstance(method, SemiSupervised) else method.online
+
+
 def build_skip_gram(
     recipe: Recipe, *, input_sizes: Sequence[int], seed: int, num_nodes: int, edge_size: int = 0
 ) -> SkipGram:
@@ -138,7 +162,8 @@ def encoder_maker(
     return make_encoder
 
 
-# Each is called as build(recipe, input_sizes=..., num_nodes=..., edge_size=..., seed=...).
+# Each is called as build(recipe, input_sizes=..., num_nodes=..., edge_size=..., seed=...); those that learn from labels
+# also get num_classes=....
 METHODS: dict[str, Callable[..., Method]] = {
     "bgrl": build_bgrl,
     "grace": build_grace,
@@ -149,6 +174,7 @@ METHODS: dict[str, Callable[..., Method]] = {
     "barlow-twins": build_barlow_twins,
     "deepwalk": build_skip_gram,
     "node2vec": build_skip_gram,
+    "semi-supervised": build_semi_supervised,
 }
 
 

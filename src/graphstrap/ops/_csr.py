@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphstrap.graph import Graph
-from graphstrap.ops._masks import kept_columns, kept_edges, kept_elements
+from graphstrap.ops._masks import kept_columns, kept_edges, kept_elements, missing_degrees
 from graphstrap.ops._torch import global_rows
 from graphstrap.sparse import SparseMatrix
 from graphstrap.view import View
@@ -302,6 +302,9 @@ def _draw(graph: Graph, view: View, norm: str) -> tuple[Bag, Bag]:
     weights = [_entry_weights(graph, frame, kept) for frame in frames]
     if norm != "sum":
         degree = torch.segment_reduce(weights[0], "sum", offsets=frames[0].indptr, unsafe=True)
+        missing = missing_degrees(graph, view)
+        if missing is not None:
+            degree = degree + missing
         scale = degree.rsqrt() if norm == "symmetric" else degree.reciprocal()
         for frame, weight, target in zip(frames, weights, (frames[0].rows, frames[1].columns), strict=True):
             weight *= scale.index_select(0, target)

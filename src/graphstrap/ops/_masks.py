@@ -23,6 +23,15 @@ def kept_edges(graph: Graph, view: View) -> Tensor | None:
     return torch.as_tensor(keep(pair_ids(graph) if spec.drop_directions_together else edge_ids, view.seed, threshold))
 
 
+def missing_degrees(graph: Graph, view: View) -> Tensor | None:
+    """(N,) how much of the edges that a sampled batch lacks the view would keep, on average; None where it lacks
+    none."""
+    if graph.missing_degrees is None or not view.spec.drops_edges:
+        return graph.missing_degrees
+    prob = view.spec.edge_drop_prob
+    return graph.missing_degrees * (1.0 - (prob.mean() if isinstance(prob, Tensor) else prob))
+
+
 def kept_columns(view: View, *, num_columns: int, block: int, device: torch.device) -> Tensor | None:
     """(F,) whether each feature column of a block survives; None when all do, or when elements are masked instead."""
     if not view.spec.masks_features or view.spec.mask_elements:

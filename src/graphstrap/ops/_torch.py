@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphstrap.graph import Graph
-from graphstrap.ops._masks import kept_columns, kept_edges, kept_elements
+from graphstrap.ops._masks import kept_columns, kept_edges, kept_elements, missing_degrees
 from graphstrap.ops._scores import Scores
 from graphstrap.view import View
 
@@ -26,6 +26,9 @@ def propagate(graph: Graph, view: View, h: Tensor, norm: str) -> Tensor:
     if norm == "sum":
         return h.index_add(0, target, weight[:, None] * h[source])
     degree = torch.ones(graph.num_nodes, dtype=h.dtype, device=h.device).index_add(0, target, weight)  # (N,)
+    missing = missing_degrees(graph, view)
+    if missing is not None:
+        degree = degree + missing.to(h.dtype)
     if norm == "mean":
         return h.index_add(0, target, weight[:, None] * h[source]) / degree[:, None]
     scale = degree.rsqrt()

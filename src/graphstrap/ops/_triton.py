@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from graphstrap.graph import Graph
 from graphstrap.ops import _csr, _finish, _torch
 from graphstrap.ops._hot_columns import HotColumns, hot_columns
-from graphstrap.ops._masks import aligned_threshold, feature_stream, pair_ids
+from graphstrap.ops._masks import aligned_threshold, feature_stream, missing_degrees, pair_ids
 from graphstrap.ops._torch import global_rows, move_average
 from graphstrap.ops._triton_sparse import (
     IS_AVAILABLE,
@@ -177,6 +177,9 @@ def _draw(graph: Graph, view: View, norm: str) -> _Pair:
     kept = kept_edge_bytes(graph, view)
     by_target, by_source = norm != "sum", norm == "symmetric"
     scale = degree_scale(graph.indptr, kept, graph.edge_weights, symmetric=by_source) if by_target else None
+    missing = missing_degrees(graph, view)
+    if scale is not None and missing is not None:
+        scale = (scale.pow(-2) + missing).rsqrt() if by_source else (scale.reciprocal() + missing).reciprocal()
     shared: dict[str, Any] = {"kept": kept, "weights": graph.edge_weights, "scale": scale, "loops": True}
     turned: dict[str, Any] = {"positions": back.edge_positions, "scale_row": by_source, "scale_column": by_target}
     return (

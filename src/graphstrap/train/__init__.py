@@ -1,5 +1,6 @@
 """Training: one loop for every method, one model or many."""
 
+from graphstrap.train.batches import make_sampler, place_graph
 from graphstrap.train.loop import DivergedError, Evaluate, InterruptedTrainingError, Trainee, train, train_together
 from graphstrap.train.mirror import Mirror, make_mirrors
 
@@ -10,6 +11,8 @@ __all__ = [
     "Mirror",
     "Trainee",
     "make_mirrors",
+    "make_sampler",
+    "place_graph",
     "train",
     "train_together",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,8 +73,9 @@ def train_together(
     courses = [_Course(trainee, graph, recipe) for trainee in trainees]
     take_steps = StepsTogether([course.take_step for course in courses])
     start, steps = max(course.start for course in courses), recipe.train.steps
-    with TrainingBar(steps, start=start, shown=progress) as bar, Interrupt() as interrupt:
+    with TrainingBar(steps, start=start, shown=progress) as bar, Interrupt() as interrupt, ExitStack() as at_exit:
         for course in courses:
+            at_exit.callback(course.take_step.close)
             course.catch_up(start)  # an interruption may have found some of them saved and others not
         for step in range(start + 1, steps + 1):
             results = take_steps(step)

@@ -25,6 +25,7 @@ from graphstrap.graph import Graph
 from graphstrap.many_graphs import GraphBatches
 from graphstrap.methods import Method
 from graphstrap.recipe import Recipe
+from graphstrap.train.batches import make_batches
 from graphstrap.train.precision import computing_in, resolve_precision
 from graphstrap.train.schedule import learning_rate_at
 from graphstrap.view import View, ViewSpec
@@ -45,7 +46,8 @@ class EagerStep:
         self.module = cast(nn.Module, method)
         self.specs = view_specs(recipe, graph)
         self.optimizer = make_optimizer(self.module, recipe)
-        self.precision = resolve_precision(recipe.train.precision, graph.device)
+        self.device = next(self.module.parameters()).device
+        self.precision = resolve_precision(recipe.train.precision, self.device)
 
     @property
     def learning_rate(self) -> float:
@@ -60,6 +62,9 @@ class EagerStep:
     def batch(self, step: int) -> Graph:
         """What a step learns from: the whole graph."""
         return self.graph
+
+    def close(self) -> None:
+        """Nothing runs in the background."""
 
     def rate(self, step: int) -> float:
         """The learning rate of a step."""
@@ -76,7 +81,7 @@ class EagerStep:
         """The step itself, for views of these seeds."""
         self.module.train()
         views = [View(spec, seeds[index]) for index, spec in enumerate(self.specs)]
-        with computing_in(self.precision, self.graph.device):
+        with computing_in(self.precision, self.device):
             loss, stats = self.method.loss(batch, views)
             self.optimizer.zero_grad(set_to_none=True)
             torch.autograd.backward(loss)
@@ -94,6 +99,20 @@ class DrawnStep(EagerStep):
 
     def batch(self, step: int) -> Graph:
         return self._batches(step)
+
+
+class SampledStep(EagerStep):
+    """The same step on a batch of its own, made while the step before runs."""
+
+    def __init__(self, method: Method, graph: Graph, *, recipe: Recipe, seed: int) -> None:
+        super().__init__(method, graph, recipe=recipe, seed=seed)
+        self._batches = make_batches(graph, recipe=recipe, seed=seed, device=self.device)
+
+    def batch(self, step: int) -> Graph:
+        return self._batches(step)
+
+    def close(self) -> None:
+        self._batches.close()
 
 
 class CapturedStep(EagerStep):
@@ -218,8 +237,10 @@ def _lane(index: int) -> torch.cuda.Stream:
 
 
 def make_step(method: Method, graph: Graph, *, recipe: Recipe, seed: int) -> EagerStep:
-    """A captured step on CUDA, an eager one elsewhere or where GRAPHSTRAP_CAPTURE=0 asks for it. Steps that draw some
-    of many graphs differ in shape, and a CUDA graph cannot: they are eager."""
+    """A captured step on CUDA, an eager one elsewhere or where GRAPHSTRAP_CAPTURE=0 asks for it. Steps on sampled
+    batches, or on some of many graphs, differ in shape, and a CUDA graph cannot: they are eager."""
+    if recipe.sampling.fan_outs:
+        return SampledStep(method, graph, recipe=recipe, seed=seed)
     if recipe.train.graphs_per_step not in (0, graph.num_graphs):
         if graph.device.type == "cuda":
             logger.warning("steps are not captured as a CUDA graph: train.graphs_per_step draws other graphs each time")

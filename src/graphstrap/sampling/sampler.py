@@ -1,0 +1,140 @@
+"""Neighbour sampling: a small graph around some roots, of which each node has at most a given number of neighbours.
+
+    hop h:   every node that hop h - 1 found first gets min(d, k) of its d incoming edges of each relation,
+             k = fan_outs[h][relation], drawn without replacement
+    order:   roots, then what hop 1 found, then hop 2, ...; each in the order in which they were found
+
+Which edges are drawn is a hash of (seed, step, node, relation, hop), and of the root where every root has a subgraph of
+its own (`disjoint`); never of a place in the batch. Where semantics are per root (`by_time`: only nodes that are not
+newer than the root), subgraphs must be disjoint; otherwise nodes that several roots reach are merged.
+
+With `unbiased`, what was left out is made up for, so that sums over neighbours have the whole graph's expectation: an
+edge drawn with probability k / d gets d / k times its weight, and the nodes of the last hop, which have no edges at
+all, keep their in-degree in `missing_degrees`. If the fan-outs cover every neighbour, a GCN of as many layers as there
+are hops gives the roots the embeddings that it gives them in the whole graph.
+
+Cost of a batch: O(edges drawn), whatever the degrees; the scratch table takes 4 bytes for each node of the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from graphstrap.errors import InputError
+from graphstrap.graph import Graph
+from graphstrap.keep import child_seed
+from graphstrap.sampling import _edges, _triton
+from graphstrap.sampling._edges import Drawn
+from graphstrap.sampling._rows import ALWAYS, Rows, num_relations_of
+from graphstrap.sampling._subgraph import NOT_FOUND, Found, Hop, assemble
+
+FanOuts = Sequence[int | Mapping[str, int]]
+
+_SAMPLING_BRANCH = 1_000_033
+
+
+class Sampler:
+    """Draws batches around roots.
+
+    Args:
+        graph: where to draw from; batches live on its device.
+        fan_outs: one entry for each hop: a number for every relation, or one for each relation by name ("*" for those
+            not named, else 0).
+        disjoint: every root gets a subgraph of its own.
+        by_time: leave out nodes newer than the root.
+        unbiased: weigh edges by how many they stand for.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        fan_outs: FanOuts,
+        *,
+        disjoint: bool = False,
+        by_time: bool = False,
+        unbiased: bool = True,
+    ) -> None:
+        if by_time and not disjoint:
+            raise InputError("sampling by time is per root: set sampling.disjoint = true with sampling.by_time")
+        if by_time and graph.node_times is None:
+            raise InputError("sampling by time needs a time for every node: give a time column, or by_time = false")
+        self.graph, self.disjoint, self.unbiased = graph, disjoint, unbiased
+        self.rows = Rows.of(graph, with_times=by_time)
+        self.fan_outs = [fan_out_row(graph, entry) for entry in fan_outs]
+        self._degrees: Tensor | None = None
+        self._places = None
+        if not disjoint:
+            self._places = torch.full((graph.num_nodes,), NOT_FOUND, dtype=torch.int32, device=graph.device)
+
+    def sample(self, roots: Tensor, *, seed: int, step: int = 0, are_distinct: bool = False) -> Graph:
+        """The batch around these nodes, without features or labels: see `Gatherer`.
+
+        `are_distinct` says that no root comes twice, which need not be checked then.
+        """
+        roots = roots.to(self.graph.device)
+        owners = torch.arange(len(roots), device=roots.device) if self.disjoint else None
+        step_seed = child_seed(seed, _SAMPLING_BRANCH, step)
+        with Found(roots, owners, places=self._places, num_nodes=self.graph.num_nodes, check=not are_distinct) as found:
+            hops, frontier = [], slice(0, len(roots))
+            for hop, fan_outs in enumerate(self.fan_outs):
+                nodes, owners = found.nodes(frontier)
+                drawn = self._draw(nodes, owners, roots, fan_outs, child_seed(step_seed, hop))
+                places = found.add(drawn.sources, None if owners is None else owners.index_select(0, drawn.rows))
+                hops.append(Hop(drawn.counts, places, drawn.edges, drawn.factors))
+                frontier = slice(frontier.stop, found.num_nodes)
+            missing = self._degrees_of(found, frontier, roots) if self.unbiased else None
+            return assemble(self.graph, found, hops, num_roots=len(roots), missing_degrees=missing)
+
+    def _draw(self, nodes: Tensor, owners: Tensor | None, roots: Tensor, fan_outs: list[int], seed: int) -> Drawn:
+        draw_edges = _edges.draw_edges
+        if nodes.is_cuda and _triton.IS_AVAILABLE and max(fan_outs) <= _triton.MAX_WIDTH:
+            draw_edges = _triton.draw_edges
+        relations = range(self.rows.num_relations)
+        return draw_edges(
+            self.rows,
+            nodes,
+            fan_outs,
+            seeds=[seed, *(child_seed(seed, relation) for relation in relations)],
+            owners=owners,
+            roots=roots,
+            before=self._times_of_roots(owners, roots),
+            with_factors=self.unbiased,
+        )
+
+    def _times_of_roots(self, owners: Tensor | None, roots: Tensor) -> Tensor | None:
+        """(F,) the time of each node's root; a root without one sees everything."""
+        if self.rows.times is None:
+            return None
+        assert owners is not None
+        times = self.rows.times.index_select(0, roots)
+        return torch.where(times == ALWAYS, torch.iinfo(torch.int64).max, times).index_select(0, owners)
+
+    def _degrees_of(self, found: Found, frontier: slice, roots: Tensor) -> Tensor:
+        """(N,) the in-degrees of the last hop's nodes, which have no edges in the batch; 0 for all others."""
+        nodes, owners = found.nodes(frontier)
+        weights = self.graph.edge_weights
+        if weights is None:
+            degrees = self.rows.segments(nodes, self._times_of_roots(owners, roots))[1].sum(1).float()
+        else:
+            if self._degrees is None:
+                self._degrees = torch.segment_reduce(weights, "sum", offsets=self.graph.indptr, unsafe=True)
+            degrees = self._degrees.index_select(0, nodes)
+        return torch.cat([degrees.new_zeros(frontier.start), degrees])
+
+
+def fan_out_row(graph: Graph, entry: int | Mapping[str, int]) -> list[int]:
+    """One hop's fan-out for every relation of a graph."""
+    if isinstance(entry, int):
+        row = [entry] * num_relations_of(graph)
+    else:
+        unknown = [name for name in entry if name not in ("*", *graph.edge_type_names)]
+        if unknown:
+            known = ", ".join(graph.edge_type_names) or "none"
+            raise InputError(f"there is no edge type {unknown[0]!r}: this graph has {known}")
+        row = [entry.get(name, entry.get("*", 0)) for name in graph.edge_type_names]
+    if min(row) < 0:
+        raise InputError(f"fan-outs are numbers from 0 up, got {entry!r}")
+    return row

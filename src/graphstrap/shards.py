@@ -1,0 +1,101 @@
+"""Embeddings of a graph of any size as a folder of files, each with the ids of its rows.
+
+    embeddings.json        what the folder holds: model, graph, rows a file
+    part-00000.parquet     or .npy with part-00000.ids.npy beside it
+    part-00001.parquet     ...
+
+A cut run goes on: finished files are kept, and so is the work of layer-wise inference, in a folder that is removed at
+the end.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from graphstrap.embed import choose_way, embed, prepare
+from graphstrap.errors import InputError
+from graphstrap.graph import Features, Graph
+from graphstrap.io.atomic import atomic_write
+from graphstrap.io.export import ids_path, write_embeddings
+from graphstrap.layerwise import embed_layers
+from graphstrap.methods import frozen_encoder
+from graphstrap.model import Model
+from graphstrap.sparse import SparseMatrix
+
+ENDINGS = ("parquet", "npy")
+_LIST_FILE, _WORK_FOLDER = "embeddings.json", ".layers"
+
+
+def write_shards(
+    model: Model,
+    graph: Graph,
+    folder: Path,
+    *,
+    device: torch.device,
+    rows_per_shard: int,
+    ending: str = "parquet",
+    how: str = "auto",
+) -> int:
+    """Embed a graph into a folder; the number of columns."""
+    if ending not in ENDINGS:
+        raise InputError(f"shards are written as {' or '.join(ENDINGS)}, got {ending!r}")
+    model.module.to(device)
+    wanted = _contents(model, graph, rows_per_shard, ending)
+    _claim(folder, wanted)
+    prepared = prepare(model, graph)
+    how = choose_way(model, prepared, device=device) if how == "auto" else how
+    if how == "layers":
+        h: Any = embed_layers(frozen_encoder(model.method), prepared, device=device, folder=folder / _WORK_FOLDER)
+    else:
+        h = embed(model, graph, device=device, how=how)
+    ids, width = graph.external_ids, 0
+    for number, first in enumerate(range(0, graph.num_nodes, rows_per_shard)):
+        last = min(first + rows_per_shard, graph.num_nodes)
+        rows = np.asarray(h[first:last])
+        if how == "layers" and model.own_features is not None and prepared.x is not None:
+            own = _slice(prepared.x, first, last)
+            rows = model.own_features.append_rows(torch.from_numpy(rows), own).numpy()
+        width = rows.shape[1]
+        path = folder / f"part-{number:05}.{ending}"
+        if not path.exists() or (ending == "npy" and not ids_path(path).exists()):
+            write_embeddings(path, ids[first:last], rows)
+    shutil.rmtree(folder / _WORK_FOLDER, ignore_errors=True)
+    return width
+
+
+def _contents(model: Model, graph: Graph, rows_per_shard: int, ending: str) -> dict[str, Any]:
+    sums = [float(tensor.double().sum()) for tensor in frozen_encoder(model.method).state_dict().values()]
+    return {
+        "num_nodes": graph.num_nodes,
+        "num_edges": graph.num_edges,
+        "rows_per_shard": rows_per_shard,
+        "ending": ending,
+        "weights": sums,
+    }
+
+
+def _claim(folder: Path, wanted: dict[str, Any]) -> None:
+    """Make the folder, or find in it what an earlier run of the same began."""
+    listed = folder / _LIST_FILE
+    if folder.exists() and not listed.exists() and any(folder.iterdir()):
+        raise InputError(f"{folder} holds other files: name a new folder for the embeddings")
+    if listed.exists():
+        if json.loads(listed.read_text(encoding="utf-8")) != wanted:
+            raise InputError(f"{folder} holds embeddings of another model, graph or layout: name a new folder")
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be made: {error.strerror or error}") from error
+    with atomic_write(listed) as temporary:
+        temporary.write_text(json.dumps(wanted) + "\n", encoding="utf-8")
+
+
+def _slice(x: Features, first: int, last: int) -> Features:
+    return x.select_rows(torch.arange(first, last)) if isinstance(x, SparseMatrix) else x[first:last]

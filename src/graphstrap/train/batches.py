@@ -1,0 +1,86 @@
+"""The batches that a recipe asks for: which roots, what is sampled around them, made ahead of time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from graphstrap.graph import Graph
+from graphstrap.keep import child_seed
+from graphstrap.recipe import Recipe
+from graphstrap.sampling import Gatherer, Prefetcher, Sampler, roots_at
+
+# What of a GPU's free memory a graph may take before it stays on the host.
+_MOST_OF_MEMORY = 0.6
+_WEIGHTS_ARE_FEATURES = ("gat", "mpnn")
+
+
+def make_batches(graph: Graph, *, recipe: Recipe, seed: int, device: torch.device) -> Prefetcher:
+    """Batches of a prepared graph, each a function of (seed, step)."""
+    settings = recipe.sampling
+    sampler = make_sampler(graph, recipe)
+    gatherer = Gatherer(graph, device=device, num_hot=settings.hot_nodes)
+
+    choose_roots = _mixed_roots(graph, recipe, seed) if recipe.method.name == "semi-supervised" else None
+
+    def make(step: int) -> Graph:
+        if choose_roots is not None:
+            roots = choose_roots(step)
+        else:
+            roots = roots_at(step, candidates=graph.num_nodes, batch_size=settings.batch_size, seed=seed)
+        return gatherer.fill(sampler.sample(roots, seed=seed, step=step, are_distinct=True))
+
+    return Prefetcher(make, last_step=recipe.train.steps, device=device, depth=settings.prefetch)
+
+
+def _mixed_roots(graph: Graph, recipe: Recipe, seed: int) -> Callable[[int], Tensor]:
+    """Labelled roots, then `unlabelled_ratio` times as many without a label, of node types that have labels at all."""
+    labelled, unlabelled = _by_label(graph)
+    ratio, size = recipe.method.unlabelled_ratio, recipe.sampling.batch_size
+    num_labelled = min(max(1, round(size / (1.0 + ratio))), size)
+
+    def choose(step: int) -> Tensor:
+        first = roots_at(step, candidates=labelled, batch_size=num_labelled, seed=child_seed(seed, 0))
+        rest = min(size - num_labelled, len(unlabelled))
+        if rest == 0:
+            return first
+        return torch.cat([first, roots_at(step, candidates=unlabelled, batch_size=rest, seed=child_seed(seed, 1))])
+
+    return choose
+
+
+def _by_label(graph: Graph) -> tuple[Tensor, Tensor]:
+    assert graph.labels is not None
+    has_label = graph.labels.cpu() >= 0
+    is_candidate = torch.zeros_like(has_label)
+    for first, last in pairwise(graph.type_offsets):
+        is_candidate[first:last] = bool(has_label[first:last].any())
+    return has_label.nonzero().squeeze(1), (is_candidate & ~has_label).nonzero().squeeze(1)
+
+
+def make_sampler(graph: Graph, recipe: Recipe) -> Sampler:
+    """The sampler of a recipe's training and inference. Encoders that take an edge's weight for one of its features get
+    edges as they are."""
+    settings = recipe.sampling
+    unbiased = settings.unbiased and recipe.encoder.name not in _WEIGHTS_ARE_FEATURES
+    return Sampler(
+        graph,
+        settings.by_hop(),
+        disjoint=settings.disjoint,
+        by_time=settings.by_time,
+        unbiased=unbiased,
+    )
+
+
+def place_graph(graph: Graph, recipe: Recipe, device: torch.device) -> Graph:
+    """The graph where training is to find it: on the device, or on the host where it would not fit or the recipe says
+    so. Without sampling it must be on the device."""
+    storage = recipe.sampling.storage
+    if not recipe.sampling.fan_outs or device.type == "cpu" or storage == "device":
+        return graph.to(device)
+    if storage == "host" or graph.num_bytes > _MOST_OF_MEMORY * torch.cuda.mem_get_info(device)[0]:
+        return graph
+    return graph.to(device)

@@ -1,0 +1,110 @@
+"""Embedding: every way gives its numbers, and a folder of files holds every row once, also when it was cut."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import graphstrap as gs
+from graphstrap import shards
+from graphstrap.embed import choose_way
+from graphstrap.errors import InputError
+from graphstrap.graph import Graph
+from graphstrap.io.export import write_embeddings
+from graphstrap.shards import write_shards
+
+SETTINGS: dict[str, Any] = {
+    "encoder.hidden_sizes": [16],
+    "encoder.embedding_size": 8,
+    "train.steps": 5,
+    "sampling.fan_outs": [1000, 1000],
+    "sampling.batch_size": 32,
+}
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def model(communities: Graph) -> gs.BGRL:
+    return gs.BGRL(settings=SETTINGS, device="cpu").fit(communities)
+
+
+@pytest.mark.parametrize("how", ["layers", "sampled"])
+def test_every_way_gives_the_full_numbers(model: gs.BGRL, communities: Graph, how: str) -> None:
+    full = model.embed(communities, how="full")
+    np.testing.assert_allclose(model.embed(communities, how=how), full, rtol=1e-4, atol=1e-5)
+    assert np.array_equal(model.embed(communities), full)
+
+
+def test_a_way_that_does_not_exist(model: gs.BGRL, communities: Graph) -> None:
+    with pytest.raises(InputError, match="full, layers, sampled"):
+        model.embed(communities, how="fast")
+
+
+def test_layers_are_taken_where_a_full_pass_does_not_fit(
+    model: gs.BGRL, communities: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert choose_way(model.model_, communities, device=CPU) == "full"
+    monkeypatch.setattr("graphstrap.layerwise._free_host_memory", lambda: 1000)
+    assert choose_way(model.model_, communities, device=CPU) == "layers"
+
+
+@pytest.mark.parametrize("ending", ["npy", "parquet"])
+@pytest.mark.parametrize("how", ["layers", "full"])
+@pytest.mark.parametrize("own_features", [0, 4])
+def test_files_hold_every_row_once(
+    communities: Graph, tmp_path: Path, ending: str, how: str, own_features: int
+) -> None:
+    settings = {**SETTINGS, "encoder.own_features": own_features}
+    model = gs.BGRL(settings=settings, device="cpu").fit(communities)
+    folder = tmp_path / "out"
+    width = write_shards(model.model_, communities, folder, device=CPU, rows_per_shard=50, ending=ending, how=how)
+    assert width == 8 + own_features
+    expected = model.embed(communities)
+    parts = sorted(folder.glob(f"part-?????.{ending}"))
+    assert len(parts) == 3
+    assert not (folder / ".layers").exists()
+    if ending == "npy":
+        rows = np.concatenate([np.load(part) for part in parts])
+        ids = np.concatenate([np.load(part.with_suffix(".ids.npy")) for part in parts])
+    else:
+        duckdb = pytest.importorskip("duckdb")
+        table = duckdb.sql(f"SELECT id, embedding FROM '{folder}/part-*.parquet' ORDER BY id").fetchall()
+        ids, rows = np.array([row[0] for row in table]), np.array([row[1] for row in table], dtype=np.float32)
+    assert np.array_equal(ids, np.arange(120))
+    np.testing.assert_allclose(rows, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_cut_run_goes_on(model: gs.BGRL, communities: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[Path] = []
+    room = [1]
+
+    def write_some(path: Path, ids: Any, rows: Any) -> None:
+        if len(written) == room[0]:
+            raise RuntimeError("power cut")
+        written.append(path)
+        write_embeddings(path, ids, rows)
+
+    arguments: dict[str, Any] = {"device": CPU, "rows_per_shard": 50, "ending": "npy", "how": "layers"}
+    monkeypatch.setattr(shards, "write_embeddings", write_some)
+    with pytest.raises(RuntimeError, match="power cut"):
+        write_shards(model.model_, communities, tmp_path / "out", **arguments)
+    room[0] = 3
+    write_shards(model.model_, communities, tmp_path / "out", **arguments)
+    assert [path.name for path in written] == ["part-00000.npy", "part-00001.npy", "part-00002.npy"]
+
+
+def test_a_folder_of_something_else_is_left_alone(model: gs.BGRL, communities: Graph, tmp_path: Path) -> None:
+    arguments: dict[str, Any] = {"device": CPU, "rows_per_shard": 50, "ending": "npy"}
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match="other files"):
+        write_shards(model.model_, communities, tmp_path, **arguments)
+    write_shards(model.model_, communities, tmp_path / "out", **arguments)
+    other = gs.BGRL(settings=SETTINGS, seed=1, device="cpu").fit(communities)
+    with pytest.raises(InputError, match="another model"):
+        write_shards(other.model_, communities, tmp_path / "out", **arguments)
+    assert json.loads((tmp_path / "out" / "embeddings.json").read_text())["num_nodes"] == 120
