@@ -11,6 +11,7 @@ import pytest
 from graphstrap.datasets import load
 from graphstrap.errors import InputError
 from graphstrap.recipe import shipped_recipes
+from graphstrap.reproduce import variants
 from graphstrap.reproduce.ledger import Ledger
 from graphstrap.reproduce.memory import estimate_bytes, parse_bytes, refusal
 from graphstrap.reproduce.paper import printed
@@ -125,7 +126,11 @@ def test_mistakes_are_named() -> None:
         parse_bytes("much")
 
 
-def test_cells_are_computed_once_and_refused_ones_again_under_another_limit(tmp_path: Path) -> None:
+def test_cells_are_computed_once_and_refused_ones_again_under_another_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(variants, "QUICK_STEPS", 20)
+    monkeypatch.setattr(variants, "_FEWER_QUICK_STEPS", {})
     table = Table("table-3", ("raw", "random-init", "bgrl", "grace"), ("digits",))
     notes: list[str] = []
 

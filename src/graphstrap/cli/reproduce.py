@@ -12,6 +12,7 @@ from rich.table import Table as ScreenTable
 
 from graphstrap.cli import _options as o
 from graphstrap.io.atomic import atomic_write
+from graphstrap.ops import resolve_device
 
 if TYPE_CHECKING:
     from graphstrap.reproduce.render import Report
@@ -76,7 +77,7 @@ def reproduce(
         if not show and how.deadline.seconds_left > 0:
             fill(one, kept, how, num_seeds=seeds, **parts)
     for one, parts in chosen:
-        report = make_report(one, kept, quick=quick, device=device, memory_limit=limit, **parts)
+        report = make_report(one, kept, quick=quick, device=resolve_device(device).type, memory_limit=limit, **parts)
         _print(report)
         if to is not None:
             _write(report, to)
@@ -87,7 +88,7 @@ def _print(report: Report) -> None:
 
     console = Console(width=None if sys.stdout.isatty() else 200)
     if report.quick:
-        console.print(quick_notice(True), style="bold", highlight=False)
+        console.print(quick_notice(report), style="bold", highlight=False)
     for grid in report.grids:
         screen = ScreenTable(*grid.header, title=f"{report.table.title}. {grid.caption}", title_justify="left")
         for line in grid.lines:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -21,11 +20,10 @@ from graphstrap.graph import Graph
 from graphstrap.methods.skip_gram import with_features
 from graphstrap.methods.supervised import SupervisedSettings
 from graphstrap.ops import resolve_device
-from graphstrap.recipe import SECTIONS, Recipe
 from graphstrap.reproduce.curves import NUM_CURVE_SEEDS, NUM_POINTS, has_curve, thin_curve
 from graphstrap.reproduce.ledger import Row
 from graphstrap.reproduce.memory import available_bytes, refusal
-from graphstrap.reproduce.variants import VARIANTS, recipe_of, settings_id
+from graphstrap.reproduce.variants import VARIANTS, changed_settings, recipe_of, settings_id
 from graphstrap.seeds import fit_seeds
 
 Embeddings = list[Any]  # one for each seed: tensors, arrays or sparse matrices
@@ -85,13 +83,6 @@ def where_from(device: torch.device) -> dict[str, Any]:
         "versions": {name: environment[name] for name in _PACKAGES if name in environment},
         "git": describe_git(),
     }
-
-
-def changed_settings(recipe: Recipe) -> dict[str, Any]:
-    """The settings of a recipe that are not what a recipe has by default, by dotted key."""
-    usual = Recipe()
-    pairs = ((s, asdict(getattr(recipe, s)), asdict(getattr(usual, s))) for s in SECTIONS)
-    return {f"{s}.{key}": value for s, mine, theirs in pairs for key, value in mine.items() if value != theirs[key]}
 
 
 def _compute(

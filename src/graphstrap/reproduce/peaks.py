@@ -9,7 +9,6 @@ gives the estimate instead.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -27,12 +26,12 @@ from graphstrap.features import FeatureTransform
 from graphstrap.graph import Graph
 from graphstrap.ops import resolve_device
 from graphstrap.recipe import DataRecipe, EncoderRecipe, MethodRecipe, Recipe
-from graphstrap.reproduce.cells import changed_settings, where_from
+from graphstrap.reproduce.cells import where_from
 from graphstrap.reproduce.deadline import TimeUpError
 from graphstrap.reproduce.ledger import Ledger, Row
 from graphstrap.reproduce.memory import available_bytes, refusal
 from graphstrap.reproduce.run import Filling
-from graphstrap.reproduce.variants import recipe_of
+from graphstrap.reproduce.variants import changed_settings, recipe_of, settings_digest
 from graphstrap.train.precision import resolve_precision
 
 GENERATED = "generated-"
@@ -149,8 +148,7 @@ def peak_recipe(variant: str, dataset: str) -> Recipe:
 
 
 def peak_settings(variant: str, dataset: str, *, device: str) -> str:
-    digest = hashlib.sha256(peak_recipe(variant, dataset).to_toml().encode()).hexdigest()[:12]
-    return f"memory-{device}-{digest}"
+    return f"memory-{device}-{settings_digest(peak_recipe(variant, dataset), 'memory')}"
 
 
 def find_peak(ledger: Ledger, dataset: str, variant: str, *, device: str) -> Row | None:

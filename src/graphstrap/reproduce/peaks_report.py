@@ -10,7 +10,7 @@ from graphstrap.reproduce.ledger import Ledger, Row
 from graphstrap.reproduce.paper import printed
 from graphstrap.reproduce.peaks import find_peak, fitted_exponent, generated_peaks
 from graphstrap.reproduce.render import Grid, Report, absent_notes, computed_on
-from graphstrap.reproduce.tables import Table
+from graphstrap.reproduce.tables import SELDOM_AT_HAND, Table
 from graphstrap.reproduce.variants import VARIANTS
 
 LEGEND = (
@@ -50,10 +50,10 @@ def report_peaks(
     return Report(table, quick, [grid for grid in grids if grid.lines], notes, _to_csv(rows), draw)
 
 
-def peak_text(row: Row | None, limit: int | None) -> str:
+def peak_text(row: Row | None, limit: int | None, *, absent: str = "not measured") -> str:
     """`1.32 GB`, or `OOM: ...`."""
     if row is None:
-        return "not measured"
+        return absent
     if row.get("oom"):
         return str(row["oom"])
     needed: int = row["peak_bytes"]
@@ -82,10 +82,11 @@ def _grid(
             text = "" if paper is None else paper.text if paper.mean is None else f"{paper.mean:.2f} GB"
             if row is not None and row.get("peak_bytes") and paper is not None and paper.mean is not None:
                 text += f", {row['peak_bytes'] / 1e9 / paper.mean:.2f}×"
-            line += [peak_text(row, limit), text]
+            absent = "no data here" if dataset in SELDOM_AT_HAND else "not measured"
+            line += [peak_text(row, limit, absent=absent), text]
         lines.append(line)
     found = {str(row.get("precision")) for row in peaks.values() if row is not None}
-    caption = f"Peak memory of a training step, products in {' and '.join(sorted(found)) or 'the recipes precision'}"
+    caption = f"Peak memory of a training step, products in {' and '.join(sorted(found)) or 'float32'}"
     return Grid(caption, header, lines)
 
 

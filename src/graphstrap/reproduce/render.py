@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from graphstrap.reproduce.ledger import Ledger, Row
-from graphstrap.reproduce.tables import Cell, Table, find_rows, how_to_get, make_cells
+from graphstrap.reproduce.tables import SELDOM_AT_HAND, Cell, Table, find_rows, how_to_get, make_cells
 from graphstrap.reproduce.variants import QUICK_NEGATIVES, QUICK_STEPS, VARIANTS
 
 LEGEND = (
@@ -44,13 +44,14 @@ class Report:
     draw: Callable[[Path], None] | None = None  # a PNG or an SVG, by the name of the file
 
 
-def quick_notice(quick: bool) -> str:
-    return (
-        f"QUICK: at most {QUICK_STEPS} steps and {QUICK_NEGATIVES} negatives, one seed, 3 splits. No results: "
-        "run without --quick for those."
-        if quick
-        else ""
-    )
+def quick_notice(report: Report) -> str:
+    """What was cut short, in one line; "" where nothing was."""
+    if not report.quick:
+        return ""
+    what = f"at most {QUICK_STEPS} steps and {QUICK_NEGATIVES} negatives, one seed, 3 splits"
+    if report.table.kind == "memory":
+        what = "small generated graphs alone, and steps of at most 4 GB"
+    return f"QUICK: {what}. No results: run without --quick for those."
 
 
 def report_accuracies(
@@ -75,8 +76,9 @@ def report_accuracies(
 
 
 def absent_notes(rows: Sequence[Row], datasets: Sequence[str]) -> list[str]:
-    """How to get the graphs of which there is nothing at all."""
-    return [how_to_get(name) for name in datasets if not any(row["dataset"] == name for row in rows)]
+    """How to get the graphs that seldom are at hand and of which there is nothing at all."""
+    computed = {row["dataset"] for row in rows}
+    return [how_to_get(name) for name in datasets if name in SELDOM_AT_HAND and name not in computed]
 
 
 def computed_on(rows: Sequence[Row]) -> str:
@@ -165,7 +167,7 @@ def to_markdown(report: Report, *, picture: str = "") -> str:
 
 def body_to_markdown(report: Report, *, picture: str = "") -> str:
     """The report without its heading."""
-    parts = [f"**{quick_notice(True)}**", ""] if report.quick else []
+    parts = [f"**{quick_notice(report)}**", ""] if report.quick else []
     for grid in report.grids:
         parts += [f"{grid.caption}:", "", _line(grid.header), _line(["---"] * len(grid.header))]
         parts += [*map(_line, grid.lines), ""]

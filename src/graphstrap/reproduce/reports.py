@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from graphstrap.ops import resolve_device
 from graphstrap.reproduce.curves import NAMES, Curve, curves_to_csv, mean_curve
 from graphstrap.reproduce.ledger import Ledger
 from graphstrap.reproduce.peaks import fill_peaks
@@ -43,14 +43,14 @@ def make_report(
     variants: Sequence[str] | None = None,
     datasets: Sequence[str] | None = None,
     quick: bool = False,
-    device: str = "auto",
+    device: str = "cpu",
     memory_limit: int | None = None,
 ) -> Report:
-    """What the ledger holds of a table; of table 1, what was measured on this kind of device."""
+    """What the ledger holds of a table; of table 1, what was measured on this kind of device, "cpu" or "cuda"."""
     variants, datasets = variants or table.variants, datasets or table.datasets
     if table.kind == "memory":
-        kind, options = resolve_device(device).type, {"variants": variants, "datasets": datasets}
-        return report_peaks(table, ledger, device=kind, memory_limit=memory_limit, quick=quick, **options)
+        limits: dict[str, Any] = {"device": device, "memory_limit": memory_limit, "quick": quick}
+        return report_peaks(table, ledger, variants=variants, datasets=datasets, **limits)
     if table.kind == "curves":
         return _report_curves(table, ledger, variants=variants, datasets=datasets, quick=quick)
     return report_accuracies(table, ledger, variants=variants, datasets=datasets, quick=quick)

@@ -14,6 +14,7 @@ from graphstrap.reproduce.variants import VARIANTS, find_variant, settings_id, w
 
 BIG = ("amazon-photo", "amazon-computers", "coauthor-cs", "coauthor-physics")
 SMALL = ("cora", "citeseer", "pubmed", "dblp")
+SELDOM_AT_HAND = ("wikics", "ogbn-arxiv", "ppi")  # an empty column of these says so, and how to get them
 
 
 @dataclass(frozen=True)
@@ -163,13 +164,12 @@ def find_table(name: str) -> Table:
 
 
 def how_to_get(dataset: str) -> str:
-    """What to do about a graph that is not at hand."""
-    source = DATASETS.get(dataset)
-    if not isinstance(source, Published):
-        return f"{dataset} is not at hand: put {dataset}.npz into the folder $GRAPHSTRAP_DATA."
+    """What to do about a published graph that is not at hand."""
+    source = DATASETS[dataset]
+    assert isinstance(source, Published)
     raw = f", or its published files into {source.stem}/ there" if source.raw_file else ""
     return (
-        f"{dataset} ({source.origin}) is not at hand, so its cells are empty: put {source.stem}.npz into the folder "
+        f"{dataset} ({source.origin}) was not at hand, so its cells are empty: put {source.stem}.npz into the folder "
         f"$GRAPHSTRAP_DATA{raw}, or connect to the network, which downloads it on first use."
     )
 
@@ -215,8 +215,9 @@ def make_cell(table: Table, ledger: Ledger, variant: str, dataset: str, protocol
     rows = find_rows(ledger, variant, dataset, quick=quick)
     found = summarize(rows, protocol=protocol)
     if found is None:
-        note = next((row["oom"] for row in rows if row.get("oom")), "")
-        return Cell(variant, dataset, protocol, None, None, 0, note or "not computed", paper, None)
+        usual = "no data here" if dataset in SELDOM_AT_HAND and not ledger.find(dataset=dataset) else "not computed"
+        note = next((row["oom"] for row in rows if row.get("oom")), usual)
+        return Cell(variant, dataset, protocol, None, None, 0, note, paper, None)
     mean, std, number = found
     return Cell(variant, dataset, protocol, mean, std, number, "", paper, _welch(mean, std, number, paper))
 

@@ -7,13 +7,14 @@ needs. Where the settings come from stands beside them.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from graphstrap.encoders import ENCODERS
 from graphstrap.errors import InputError
-from graphstrap.recipe import Recipe, load_recipe, shipped_recipes
+from graphstrap.recipe import SECTIONS, Recipe, load_recipe, shipped_recipes
 
 # --quick: so many steps, fewer where each takes long, and so many negatives where there would be all nodes.
 QUICK_STEPS = 150
@@ -67,9 +68,21 @@ def why_not(name: str) -> str:
 
 def settings_id(name: str, dataset: str, *, quick: bool) -> str:
     """Tells one set of settings of a row from another; `quick-` in front where training was cut short."""
-    text = VARIANTS[name].kind + recipe_of(name, dataset, quick=quick).to_toml()
-    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    digest = settings_digest(recipe_of(name, dataset, quick=quick), VARIANTS[name].kind)
     return f"quick-{digest}" if quick else digest
+
+
+def settings_digest(recipe: Recipe, kind: str) -> str:
+    """A hash of the settings that are not the usual ones: a setting that is added to recipes later, with a usual value
+    that changes nothing, leaves it as it is."""
+    return hashlib.sha256(json.dumps([kind, changed_settings(recipe)]).encode()).hexdigest()[:12]
+
+
+def changed_settings(recipe: Recipe) -> dict[str, Any]:
+    """The settings of a recipe that are not what a recipe has by default, by dotted key."""
+    usual = Recipe()
+    pairs = ((s, asdict(getattr(recipe, s)), asdict(getattr(usual, s))) for s in SECTIONS)
+    return {f"{s}.{key}": value for s, mine, theirs in pairs for key, value in mine.items() if value != theirs[key]}
 
 
 def find_variant(name: str) -> Variant:
