@@ -119,9 +119,10 @@ def test_nothing_is_begun_that_is_known_to_take_too_long(tmp_path: Path) -> None
     ledger = Ledger(tmp_path / "ledger.jsonl")
     settings = settings_id("random-init", "digits", quick=True)
     notes: list[str] = []
-    key = {"dataset": "digits", "variant": "random-init", "settings": settings}
+    key = {"dataset": "digits", "variant": "random-init", "settings": settings, "device": "cpu"}
     ledger.add([{**key, "seed": 0, "train_seconds": 400.0, "evaluate_seconds": 100.0}])
-    assert expected_seconds(ledger, **key, num_seeds=3) == 1500.0
+    assert expected_seconds(ledger, num_seeds=3, **key) == 1500.0
+    assert expected_seconds(ledger, num_seeds=3, **{**key, "device": "cuda"}) == 0.0
     fill(ledger, Filling(quick=True, device="cpu", deadline=Deadline(5), note=notes.append))
     assert len(ledger.rows) == 1
     assert all("left for later" in note for note in notes)

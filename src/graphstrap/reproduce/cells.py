@@ -17,16 +17,19 @@ from graphstrap.environment import describe_environment, describe_git
 from graphstrap.estimator import BGRL, random_init
 from graphstrap.evaluate import Evaluation, evaluate_many
 from graphstrap.graph import Graph
+from graphstrap.methods.mvgrl import free_bytes
 from graphstrap.methods.skip_gram import with_features
 from graphstrap.methods.supervised import SupervisedSettings
 from graphstrap.ops import resolve_device
 from graphstrap.reproduce.curves import NUM_CURVE_SEEDS, NUM_POINTS, has_curve, thin_curve
 from graphstrap.reproduce.ledger import Row
-from graphstrap.reproduce.memory import available_bytes, refusal
+from graphstrap.reproduce.memory import refusal
 from graphstrap.reproduce.variants import VARIANTS, changed_settings, recipe_of, settings_id
 from graphstrap.seeds import fit_seeds
+from graphstrap.sparse import SparseMatrix
 
 Embeddings = list[Any]  # one for each seed: tensors, arrays or sparse matrices
+_DENSE_COLUMNS = 2048
 _PUBLIC = ("ogbn-arxiv", "wikics", "ppi")
 _PACKAGES = ("graphstrap", "python", "torch", "triton", "scikit-learn")
 
@@ -50,7 +53,7 @@ def compute_cells(
     say so."""
     where = resolve_device(device)
     recipe = recipe_of(variant, graph.name, quick=quick)
-    limit = memory_limit if memory_limit is not None else available_bytes(where)
+    limit = memory_limit if memory_limit is not None else free_bytes(where)
     refused = refusal(graph, recipe, limit=limit) if VARIANTS[variant].kind == "trained" else None
     found: dict[str, Any] = {"oom": refused}
     if refused is None:
@@ -117,7 +120,7 @@ def _embed(
     row, recipe = VARIANTS[variant], recipe_of(variant, graph.name, quick=quick)
     curves: list[dict[str, Any]] = [{} for _ in seeds]
     if row.kind == "raw":
-        return [graph.x for _ in seeds], curves
+        return [_on_device(graph.x, device)] * len(seeds), curves
     if row.kind == "random-init":
         drawn = [random_init(graph, recipe, seed=seed, device=str(device)) for seed in seeds]
         return [torch.from_numpy(h).to(device) for h in drawn], curves
@@ -126,11 +129,19 @@ def _embed(
     fitted = fit_seeds(estimator, graph, seeds=seeds, progress=progress)
     found: Embeddings = embed_seeds([one.model_ for one in fitted], graph, device=device)
     if row.append_features:
-        found = [with_features(h.cpu(), graph) for h in found]
+        found = [_on_device(with_features(h.cpu(), graph), device) for h in found]
     if has_curve(variant):
         pairs = zip(seeds, fitted, strict=True)
         curves = [{"curve": thin_curve(one.metrics_)} if seed < NUM_CURVE_SEEDS else {} for seed, one in pairs]
     return found, curves
+
+
+def _on_device(x: Any, device: torch.device) -> Any:
+    """Features where they are probed fastest: on a GPU, dense, unless they have so many columns that they are better
+    off sparse on the CPU."""
+    if device.type != "cuda" or x is None or x.shape[1] > _DENSE_COLUMNS:
+        return x
+    return (x.to_dense() if isinstance(x, SparseMatrix) else x).to(device)
 
 
 def _evaluate_directly(

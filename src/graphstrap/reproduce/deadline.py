@@ -43,9 +43,10 @@ class Deadline:
             signal.signal(signal.SIGALRM, before)
 
 
-def expected_seconds(ledger: Ledger, *, dataset: str, variant: str, settings: str, num_seeds: int) -> float:
-    """How long so many seeds of a cell will take, by what the ledger says of it; 0 where it says nothing."""
-    rows = [row for row in ledger.find(dataset=dataset, variant=variant, settings=settings) if "train_seconds" in row]
+def expected_seconds(ledger: Ledger, *, num_seeds: int, **cell: str) -> float:
+    """How long so many seeds of a cell (dataset, variant, settings, device) will take, by what the ledger says of it; 0
+    where it says nothing."""
+    rows = [row for row in ledger.find(**cell) if "train_seconds" in row]
     seconds = [row["train_seconds"] + row.get("evaluate_seconds", 0.0) for row in rows]
     return num_seeds * max(seconds, default=0.0)
 

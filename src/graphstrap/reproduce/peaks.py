@@ -24,12 +24,13 @@ from graphstrap.datasets import load
 from graphstrap.errors import InputError
 from graphstrap.features import FeatureTransform
 from graphstrap.graph import Graph
+from graphstrap.methods.mvgrl import free_bytes
 from graphstrap.ops import resolve_device
 from graphstrap.recipe import DataRecipe, EncoderRecipe, MethodRecipe, Recipe
 from graphstrap.reproduce.cells import where_from
 from graphstrap.reproduce.deadline import TimeUpError
 from graphstrap.reproduce.ledger import Ledger, Row
-from graphstrap.reproduce.memory import available_bytes, refusal
+from graphstrap.reproduce.memory import refusal
 from graphstrap.reproduce.run import Filling
 from graphstrap.reproduce.variants import changed_settings, recipe_of, settings_digest
 from graphstrap.train.precision import resolve_precision
@@ -64,7 +65,7 @@ def fill_peaks(ledger: Ledger, how: Filling, *, variants: Sequence[str], dataset
 def _fill_cell(ledger: Ledger, how: Filling, dataset: str, variant: str) -> None:
     device = resolve_device(how.device)
     found = find_peak(ledger, dataset, variant, device=device.type)
-    if found is not None and not how.again and not (found.get("oom") and found["memory_limit"] != _limit(how, device)):
+    if found is not None and not how.again and not (found.get("oom") and found["memory_limit"] != _limit(how)):
         return
     try:
         graph = make_graph(dataset)
@@ -80,7 +81,7 @@ def _fill_cell(ledger: Ledger, how: Filling, dataset: str, variant: str) -> None
 
 def measure_peak(graph: Graph, variant: str, how: Filling, device: torch.device) -> Row:
     """A row of the ledger."""
-    recipe, limit = peak_recipe(variant, graph.name), _limit(how, device)
+    recipe, limit = peak_recipe(variant, graph.name), _limit(how)
     row: Row = {
         "dataset": graph.name,
         "variant": variant,
@@ -93,7 +94,7 @@ def measure_peak(graph: Graph, variant: str, how: Filling, device: torch.device)
         "memory_limit": limit,
         **where_from(device),
     }
-    refused = refusal(graph, recipe, limit=limit if limit is not None else available_bytes(device))
+    refused = refusal(graph, recipe, limit=limit if limit is not None else free_bytes(device))
     if refused is not None:
         return {**row, "oom": refused}
     if device.type != "cuda":
@@ -170,5 +171,5 @@ def fitted_exponent(rows: Sequence[Row]) -> float | None:
     return log_slope([row["num_nodes"] for row in largest], [row["peak_bytes"] for row in largest])
 
 
-def _limit(how: Filling, device: torch.device) -> int | None:
+def _limit(how: Filling) -> int | None:
     return how.memory_limit if how.memory_limit is not None or not how.quick else QUICK_LIMIT

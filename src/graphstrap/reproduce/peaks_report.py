@@ -86,8 +86,8 @@ def _grid(
             line += [peak_text(row, limit, absent=absent), text]
         lines.append(line)
     found = {str(row.get("precision")) for row in peaks.values() if row is not None}
-    caption = f"Peak memory of a training step, products in {' and '.join(sorted(found)) or 'float32'}"
-    return Grid(caption, header, lines)
+    precision = f", products in {' and '.join(sorted(found))}" if found else ""
+    return Grid(f"Peak memory of a training step{precision}", header, lines)
 
 
 def _made_grid(made: dict[str, list[Row]], exponents: dict[str, float | None], limit: int | None) -> Grid:

@@ -15,12 +15,13 @@ from graphstrap.bench.scale import is_out_of_memory
 from graphstrap.datasets import load
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
+from graphstrap.methods.mvgrl import free_bytes
 from graphstrap.ops import resolve_device
 from graphstrap.reproduce.cells import compute_cells
 from graphstrap.reproduce.curves import NUM_CURVE_SEEDS
 from graphstrap.reproduce.deadline import Deadline, TimeUpError, expected_seconds
 from graphstrap.reproduce.ledger import Ledger, Row
-from graphstrap.reproduce.memory import available_bytes, estimate_bytes
+from graphstrap.reproduce.memory import estimate_bytes
 from graphstrap.reproduce.tables import Table, seeds_for
 from graphstrap.reproduce.variants import VARIANTS, recipe_of, settings_id, why_not
 from graphstrap.train import DivergedError
@@ -85,9 +86,14 @@ def _fill_row(table: Table, ledger: Ledger, how: Filling, graph: Graph, variant:
         how.note(f"{name}: {why_not(variant)}")
         return
     todo = [seed for seed in seeds if how.again or not _has(table, ledger, how, graph, variant, seed)]
-    wanted = settings_id(variant, graph.name, quick=how.quick)
+    cell = {
+        "dataset": graph.name,
+        "variant": variant,
+        "settings": settings_id(variant, graph.name, quick=how.quick),
+        "device": resolve_device(how.device).type,
+    }
     for group in _groups(todo, how.together or seeds_together(graph, variant, how)):
-        expected = expected_seconds(ledger, dataset=graph.name, variant=variant, settings=wanted, num_seeds=len(group))
+        expected = expected_seconds(ledger, num_seeds=len(group), **cell)
         if expected > how.deadline.seconds_left:
             how.note(f"{name}, seeds {group}: left for later, they take about {expected:.0f} s")
             continue
@@ -121,15 +127,15 @@ def _compute(graph: Graph, variant: str, how: Filling, seeds: Sequence[int]) -> 
 
 
 def seeds_together(graph: Graph, variant: str, how: Filling) -> int:
-    """How many seeds are trained in one program: as many as the memory holds on CUDA, one on a CPU."""
+    """How many seeds are trained in one program: as many as the memory holds on CUDA, one on a CPU. A memory limit is
+    for each model, not for all of them together."""
     device, kind = resolve_device(how.device), VARIANTS[variant].kind
     if device.type != "cuda" or kind not in ("trained", "random-init", "raw"):
         return 1
     if kind != "trained":
         return MOST_TOGETHER
     needed = estimate_bytes(graph, recipe_of(variant, graph.name, quick=how.quick))
-    free = how.memory_limit or available_bytes(device) or 0
-    return max(1, min(MOST_TOGETHER, int(_SHARE_OF_MEMORY * free / needed)))
+    return max(1, min(MOST_TOGETHER, int(_SHARE_OF_MEMORY * (free_bytes(device) or 0) / needed)))
 
 
 def _groups(seeds: Sequence[int], size: int) -> Iterator[list[int]]:
