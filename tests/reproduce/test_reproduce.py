@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from graphstrap.datasets import load
 from graphstrap.errors import InputError
-from graphstrap.recipe import shipped_recipes
+from graphstrap.recipe import Recipe, shipped_recipes
 from graphstrap.reproduce import variants
 from graphstrap.reproduce.ledger import Ledger
 from graphstrap.reproduce.memory import estimate_bytes, parse_bytes, refusal
@@ -19,7 +20,15 @@ from graphstrap.reproduce.render import cell_text, paper_text, to_markdown
 from graphstrap.reproduce.reports import make_report
 from graphstrap.reproduce.run import Filling, fill_ledger
 from graphstrap.reproduce.tables import TABLES, Table, find_table, make_cell, seeds_for
-from graphstrap.reproduce.variants import VARIANTS, find_variant, recipe_of, settings_id, why_not
+from graphstrap.reproduce.variants import (
+    VARIANTS,
+    changed_settings,
+    find_variant,
+    recipe_of,
+    settings_digest,
+    settings_id,
+    why_not,
+)
 
 
 def fake_rows(values: list[float], *, variant: str = "bgrl", dataset: str = "amazon-photo") -> list[dict[str, object]]:
@@ -163,3 +172,18 @@ def test_a_graph_that_is_not_at_hand_is_said_and_the_others_go_on(
     assert list(missing) == ["no-such-graph"]
     assert [row["dataset"] for row in ledger.rows] == ["digits"]
     assert "raw" in VARIANTS
+
+
+def test_settings_are_told_apart_by_what_matters() -> None:
+    ids = [
+        settings_id(name, "amazon-photo", quick=quick) for name in ("bgrl", "grace", "raw") for quick in (False, True)
+    ]
+    assert len(set(ids)) == len(ids)
+    assert settings_id("raw", "amazon-photo", quick=False) == settings_id("raw", "cora", quick=False)
+    usual = recipe_of("bgrl", "amazon-photo")
+    changed = [usual.with_settings({"train.steps": 9999}), replace(usual, name="another name")]
+    digests = [settings_digest(recipe, "trained") for recipe in (usual, *changed)]
+    assert digests[0] != digests[1]
+    assert digests[0] == digests[2]
+    assert changed_settings(Recipe()) == {}
+    assert changed_settings(usual)["train.learning_rate"] == 1e-4

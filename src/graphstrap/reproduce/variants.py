@@ -68,7 +68,9 @@ def why_not(name: str) -> str:
 
 def settings_id(name: str, dataset: str, *, quick: bool) -> str:
     """Tells one set of settings of a row from another; `quick-` in front where training was cut short."""
-    digest = settings_digest(recipe_of(name, dataset, quick=quick), VARIANTS[name].kind)
+    kind = VARIANTS[name].kind
+    recipe = recipe_of(name, dataset, quick=quick) if kind in ("trained", "random-init") else Recipe()
+    digest = settings_digest(recipe, kind)
     return f"quick-{digest}" if quick else digest
 
 
