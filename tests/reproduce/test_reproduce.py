@@ -13,6 +13,7 @@ from graphstrap.datasets import load
 from graphstrap.errors import InputError
 from graphstrap.recipe import Recipe, shipped_recipes
 from graphstrap.reproduce import variants
+from graphstrap.reproduce.compare import compare_rows, paired_p_value
 from graphstrap.reproduce.ledger import Ledger
 from graphstrap.reproduce.memory import estimate_bytes, parse_bytes, refusal
 from graphstrap.reproduce.paper import printed
@@ -187,3 +188,19 @@ def test_settings_are_told_apart_by_what_matters() -> None:
     assert digests[0] == digests[2]
     assert changed_settings(Recipe()) == {}
     assert changed_settings(usual)["train.learning_rate"] == 1e-4
+
+
+def test_rows_of_ours_are_compared_seed_by_seed(tmp_path: Path) -> None:
+    """Differences that are small beside the spread of either row show, for seeds are paired."""
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    with_projector = [90.0, 92.1, 94.0, 96.0]
+    ledger.add(fake_rows([91.0, 93.0, 95.1, 97.0, 50.0]))
+    ledger.add(fake_rows(with_projector, variant="bgrl-projector"))
+    grid = compare_rows(ledger, "bgrl-projector", "bgrl", datasets=["amazon-photo", "cora"], quick=False)
+    assert grid.lines == [
+        ["reference", "-1.00 ± 0.08!", "not computed"],
+        ["paper", "-1.00 ± 0.08!", "not computed"],
+    ]
+    assert paired_p_value([1.0]) is None
+    assert paired_p_value([1.0, -1.0, 0.5, -0.5]) == pytest.approx(1.0)
+    assert grid.caption in to_markdown(make_report(find_table("projector"), ledger))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from graphstrap.reproduce.compare import compare_rows
 from graphstrap.reproduce.curves import NAMES, Curve, curves_to_csv, mean_curve
 from graphstrap.reproduce.ledger import Ledger
 from graphstrap.reproduce.peaks import fill_peaks
@@ -53,7 +55,11 @@ def make_report(
         return report_peaks(table, ledger, variants=variants, datasets=datasets, **limits)
     if table.kind == "curves":
         return _report_curves(table, ledger, variants=variants, datasets=datasets, quick=quick)
-    return report_accuracies(table, ledger, variants=variants, datasets=datasets, quick=quick)
+    report = report_accuracies(table, ledger, variants=variants, datasets=datasets, quick=quick)
+    if table.name == "projector":
+        grid = compare_rows(ledger, "bgrl-projector", "bgrl", datasets=datasets, quick=quick)
+        return replace(report, grids=[*report.grids, grid])
+    return report
 
 
 def _report_curves(
