@@ -31,6 +31,7 @@ def plot_accuracies(cells: Sequence[Cell], path: Path) -> None:
                 _dot(axes, cell.paper.mean, place - 0.15, cell.paper.std, colour=PAPER, filled=False)
             if cell.mean is not None:
                 _dot(axes, cell.mean, place + 0.15, cell.std, colour=OURS, filled=True)
+        axes.set_ylim(0.5 - len(variants), 0.5)
         axes.set_title(dataset, fontsize=10)
         axes.set_xlabel(f"accuracy in %, {first[dataset]}", fontsize=8)
         axes.set_yticks([-index for index in range(len(variants))], [VARIANTS[v].title for v in variants])

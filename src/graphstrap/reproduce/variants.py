@@ -19,7 +19,7 @@ from graphstrap.recipe import SECTIONS, Recipe, load_recipe, shipped_recipes
 # --quick: so many steps, fewer where each takes long, and so many negatives where there would be all nodes.
 QUICK_STEPS = 100
 QUICK_NEGATIVES = 256
-_FEWER_QUICK_STEPS = {"grace": 60, "gca": 60, "mvgrl": 15, "gmi": 30}
+_FEWER_QUICK_STEPS = {"grace": 60, "gca": 60, "mvgrl": 8, "gmi": 30}
 
 Settings = Mapping[str, Any]
 
