@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import re
 
-import torch
-
 from graphstrap.errors import InputError
 from graphstrap.graph import Block, Graph
 from graphstrap.recipe import Recipe
