@@ -48,8 +48,8 @@ def fake_rows(values: list[float], *, variant: str = "bgrl", dataset: str = "ama
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
 def test_every_row_of_every_table_has_a_recipe_on_every_graph(table: Table) -> None:
-    for variant in (name for name in table.variants if not why_not(name)):
-        for dataset in table.datasets:
+    for variant in table.variants:
+        for dataset in (name for name in table.datasets if not why_not(variant, name)):
             assert dataset in shipped_recipes()
             full, quick = recipe_of(variant, dataset), recipe_of(variant, dataset, quick=True)
             assert quick.train.steps <= min(150, full.train.steps)

@@ -84,8 +84,8 @@ def _copied_line(table: Table, ledger: Ledger, variant: str) -> str:
 def _recipes(table: Table, ledger: Ledger) -> str:
     """The settings of every cell that was computed, folded away."""
     lines = []
-    for variant in (name for name in table.variants if not why_not(name) and VARIANTS[name].kind == "trained"):
-        for dataset in table.datasets:
+    for variant in (name for name in table.variants if VARIANTS[name].kind == "trained"):
+        for dataset in (name for name in table.datasets if not why_not(variant, name)):
             wanted = settings_id(variant, dataset, quick=False)
             if ledger.find(dataset=dataset, variant=variant, settings=wanted):
                 changed = changed_settings(recipe_of(variant, dataset))

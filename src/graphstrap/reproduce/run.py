@@ -82,8 +82,8 @@ def fill_ledger(
 def _fill_row(table: Table, ledger: Ledger, how: Filling, graph: Graph, variant: str, seeds: Sequence[int]) -> None:
     """A row's cells on one graph. What fails is said and left out: the other cells go on."""
     name = f"{graph.name}: {variant}"
-    if why_not(variant):
-        how.note(f"{name}: {why_not(variant)}")
+    if why_not(variant, graph.name):
+        how.note(f"{name}: {why_not(variant, graph.name)}")
         return
     todo = [seed for seed in seeds if how.again or not _has(table, ledger, how, graph, variant, seed)]
     cell = {

@@ -210,8 +210,8 @@ def make_cells(
 
 def make_cell(table: Table, ledger: Ledger, variant: str, dataset: str, protocol: str, *, quick: bool) -> Cell:
     paper = printed(table.name, variant, dataset)
-    if why_not(variant):
-        return Cell(variant, dataset, protocol, None, None, 0, why_not(variant), paper, None)
+    if why_not(variant, dataset):
+        return Cell(variant, dataset, protocol, None, None, 0, why_not(variant, dataset), paper, None)
     rows = find_rows(ledger, variant, dataset, quick=quick)
     found = summarize(rows, protocol=protocol)
     if found is None:
@@ -224,7 +224,7 @@ def make_cell(table: Table, ledger: Ledger, variant: str, dataset: str, protocol
 
 def find_rows(ledger: Ledger, variant: str, dataset: str, *, quick: bool) -> list[Row]:
     """The seeds of a row on a graph, as its settings are now."""
-    if why_not(variant):
+    if why_not(variant, dataset):
         return []
     return ledger.find(dataset=dataset, variant=variant, settings=settings_id(variant, dataset, quick=quick))
 

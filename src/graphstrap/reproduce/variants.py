@@ -46,23 +46,26 @@ class Variant:
 
 
 def recipe_of(name: str, dataset: str, *, quick: bool = False) -> Recipe:
-    """The recipe of a row on a graph. A row with an encoder of its own starts from the recipe `<graph>-<encoder>`, if
-    one is shipped."""
+    """The recipe of a row on a graph. It starts from `<graph>-<encoder>-<method>`, the first of them that is shipped
+    with fewer and fewer of these parts."""
     variant, shipped = VARIANTS[name], shipped_recipes()
-    base = f"{dataset}-{variant.encoder}" if f"{dataset}-{variant.encoder}" in shipped else dataset
-    recipe = load_recipe(base) if base in shipped else Recipe(name=dataset)
     settings: dict[str, Any] = {"encoder.name": variant.encoder} if variant.encoder else {}
-    recipe = recipe.with_settings({**settings, **variant.settings, **variant.by_dataset.get(dataset, {})})
+    settings |= {**variant.settings, **variant.by_dataset.get(dataset, {})}
+    parts = [part for part in (variant.encoder, settings.get("method.name", "")) if part]
+    tried = ["-".join([dataset, *parts]), *(f"{dataset}-{part}" for part in parts), dataset]
+    base = next((one for one in tried if one in shipped), None)
+    recipe = (Recipe(name=dataset) if base is None else load_recipe(base)).with_settings(settings)
     return _shortened(recipe) if quick else recipe
 
 
-def why_not(name: str) -> str:
-    """Why no cell of a row can be computed; "" where it can."""
+def why_not(name: str, dataset: str) -> str:
+    """Why a row cannot be computed on a graph; "" where it can."""
     variant = VARIANTS[name]
     if variant.kind == "printed":
         return "no counterpart"
-    if variant.encoder and variant.encoder not in ENCODERS:
-        return f"needs the encoder {variant.encoder}"
+    if variant.kind in ("trained", "random-init"):
+        encoder = recipe_of(name, dataset).encoder.name
+        return "" if encoder in ENCODERS else f"needs the encoder {encoder}"
     return ""
 
 
@@ -156,6 +159,7 @@ _BARLOW_TWINS: Mapping[str, Settings] = {
 # One layer of 512 and a constant rate of 1e-3, as in the authors' code of DGI, GMI and MVGRL, which stop early on the
 # training loss; here the number of steps is fixed.
 _ONE_LAYER: Settings = {
+    "encoder.name": "gcn",
     "encoder.hidden_sizes": (),
     "encoder.embedding_size": 512,
     "encoder.norm": "none",
