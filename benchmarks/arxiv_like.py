@@ -25,8 +25,9 @@ import graphstrap as gs
 from graphstrap.bench.record import write_record
 from graphstrap.estimator import random_init
 from graphstrap.generate.arxiv import ARXIV_NODES, arxiv_like
+from graphstrap.methods.mvgrl import free_bytes
 from graphstrap.ops import resolve_device
-from graphstrap.reproduce.memory import available_bytes, estimate_bytes, parse_bytes, refusal
+from graphstrap.reproduce.memory import estimate_bytes, parse_bytes, refusal
 from graphstrap.seeds import embed_on_device
 
 RESULTS = Path(__file__).parent / "results" / "arxiv_like.json"
@@ -96,7 +97,7 @@ def main() -> None:
     rows = []
     for name in arguments.methods:
         for seed in range(arguments.seeds):
-            limit = available_bytes(device) if given is None else parse_bytes(given)
+            limit = free_bytes(device) if given is None else parse_bytes(given)
             row = measure(name, graph, steps=arguments.steps, seed=seed, device=arguments.device, limit=limit)
             rows.append(row)
             print(row, flush=True)

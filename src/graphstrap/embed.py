@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -37,18 +37,27 @@ def embed(model: Model, graph: Graph, *, device: torch.device, how: str = "auto"
     """(N, D) float32, in the order of the graph's nodes. Nothing is trained."""
     if how not in WAYS:
         raise InputError(f"embeddings are made by one of {', '.join(WAYS)}, got {how!r}")
-    model.module.to(device)
-    prepared = prepare(model, graph)
-    how = choose_way(model, prepared, device=device) if how == "auto" else how
-    if how == "sampled":
-        h = sampled_inference(model, prepared, lambda batch: model.method.embed(batch), device=device)
-    elif how == "layers":
-        h = torch.from_numpy(embed_layers(frozen_encoder(model.method), prepared, device=device))
-    else:
-        h = model.method.embed(prepared.to(device))
-    if model.own_features is not None:
-        h = model.own_features.append_to(h, prepared)
-    return h.float().cpu().numpy()
+    return embed_seeds([model], graph, device=device, how=how)[0].cpu().numpy()
+
+
+def embed_seeds(models: Sequence[Model], graph: Graph, *, device: torch.device, how: str = "auto") -> list[Tensor]:
+    """The embeddings of models that differ in their seed alone, on the device; the graph is prepared once for all."""
+    prepared = prepare(models[0], graph)
+    how = choose_way(models[0], prepared, device=device) if how == "auto" else how
+    placed = prepared.to(device) if how == "full" else prepared
+    found = []
+    for model in models:
+        model.module.to(device)
+        if how == "sampled":
+            h = sampled_inference(model, prepared, model.method.embed, device=device)
+        elif how == "layers":
+            h = torch.from_numpy(embed_layers(frozen_encoder(model.method), prepared, device=device))
+        else:
+            h = model.method.embed(placed)
+        if model.own_features is not None:
+            h = model.own_features.append_to(h, prepared)
+        found.append(h.float().to(device))
+    return found
 
 
 def class_probabilities(model: Model, graph: Graph, *, nodes: Tensor, device: torch.device) -> Array:

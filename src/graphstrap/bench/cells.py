@@ -10,7 +10,7 @@ from graphstrap.bench.table import summarize
 
 Record = dict[str, Any]  # what `record.write_record` writes; here only its rows and what was measured beside them
 
-# Thakoor et al., ICLR 2022, table 2, BGRL (and appendix for the small graphs).
+# Thakoor et al., ICLR 2022, table 3, BGRL (and appendix for the small graphs).
 PAPER_ACCURACY = {
     "wikics": "79.98 ± 0.10",
     "amazon-computers": "90.34 ± 0.19",

@@ -67,7 +67,7 @@ def measure_growth(
         try:
             row = measure_size(num_nodes, settings, device=device)
         except RuntimeError as error:
-            if not _is_out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
             note(f"stopped: {num_nodes:,} nodes do not fit")
             return
@@ -130,11 +130,11 @@ def log_slope(sizes: Sequence[float], values: Sequence[float]) -> float | None:
     return covariance / sum((a - x_mean) ** 2 for a in x)
 
 
-def _is_out_of_memory(error: BaseException | None) -> bool:
+def is_out_of_memory(error: BaseException | None) -> bool:
     """Also when memory ran out within a capture, whose end then fails with an error of its own."""
     if error is None:
         return False
-    return isinstance(error, torch.OutOfMemoryError) or _is_out_of_memory(error.__context__)
+    return isinstance(error, torch.OutOfMemoryError) or is_out_of_memory(error.__context__)
 
 
 def _available_bytes() -> int | None:

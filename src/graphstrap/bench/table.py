@@ -54,7 +54,7 @@ def measure_table(
         graph = load(name)
         chosen = recipe or (name if name in shipped_recipes() else "default")
         way = {"graph": name, "recipe": chosen, "steps": steps, "precision": precision or "auto"}
-        way["recipe_hash"] = _hash(_estimator(way, device).resolve(graph))
+        way["recipe_hash"] = recipe_hash(_estimator(way, device).resolve(graph))
         found = {row["seed"]: row for row in rows if way.items() <= row.items() and row["seed"] < num_seeds}
         yield from ((found[seed], False) for seed in sorted(found))
         missing = [seed for seed in range(num_seeds) if seed not in found]
@@ -116,7 +116,7 @@ def _estimator(way: dict[str, Any], device: str) -> BGRL:
     return BGRL(recipe=way["recipe"], device=device, settings=settings)
 
 
-def _hash(recipe: Recipe) -> str:
+def recipe_hash(recipe: Recipe) -> str:
     """A recipe that has changed since makes the row stale."""
     return hashlib.blake2b(recipe.to_toml().encode(), digest_size=8).hexdigest()
 

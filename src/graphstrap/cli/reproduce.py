@@ -1,9 +1,10 @@
-"""graphstrap reproduce: a table of the paper, our numbers beside its own."""
+"""graphstrap reproduce: a table or figure of the paper, our numbers beside its own."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -11,62 +12,104 @@ from rich.table import Table as ScreenTable
 
 from graphstrap.cli import _options as o
 from graphstrap.io.atomic import atomic_write
+from graphstrap.ops import resolve_device
+
+if TYPE_CHECKING:
+    from graphstrap.reproduce.render import Report
+
+_TABLES = (
+    "table-1 (memory), table-3, table-4, table-5 (ogbn-arxiv), table-6 (ppi), small-datasets, projector, "
+    "training-curves, or all."
+)
 
 
 def reproduce(
-    table: Annotated[str, typer.Argument(help="table-3, table-4, table-5 or small-datasets.")],
+    table: Annotated[str, typer.Argument(help=_TABLES)],
     datasets: Annotated[str | None, typer.Option(help="Graphs, separated by commas [default: the table's].")] = None,
     methods: Annotated[str | None, typer.Option(help="Rows, separated by commas [default: the table's].")] = None,
     seeds: Annotated[
         int | None, typer.Option(help="Seeds a row [default: 20 for the paper's own rows, else 5].", min=1)
     ] = None,
+    together: Annotated[
+        int | None, typer.Option(help="Seeds in one program [default: what fits on CUDA, 1 on a CPU].", min=1)
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A few minutes on a CPU: short training, no results.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Compute cells that the ledger holds already, too.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Compute nothing: show what the ledger holds.")] = False,
+    minutes: Annotated[float | None, typer.Option(help="Stop after so many; finished cells stay.", min=0.0)] = None,
     memory_limit: Annotated[str | None, typer.Option(help="Imitate a smaller device, such as 16GB.")] = None,
     ledger: Annotated[Path, typer.Option(help="Where finished cells are kept.")] = Path("runs/ledger.jsonl"),
-    to: Annotated[Path | None, typer.Option(help="Folder for the table as Markdown and CSV.")] = None,
+    to: Annotated[Path | None, typer.Option(help="Folder for the table as Markdown, CSV, PNG and SVG.")] = None,
     device: o.Device = "auto",
     quiet: o.Quiet = False,
 ) -> None:
     """Compute the cells that are missing, then show the table. Finished cells are never computed twice."""
+    from graphstrap.reproduce.deadline import Deadline
     from graphstrap.reproduce.ledger import Ledger
     from graphstrap.reproduce.memory import parse_bytes
-    from graphstrap.reproduce.render import LEGEND, quick_notice, to_csv, to_grid, to_markdown
-    from graphstrap.reproduce.run import fill_ledger
-    from graphstrap.reproduce.tables import chosen_variants, find_table, make_cells
+    from graphstrap.reproduce.reports import fill, make_report
+    from graphstrap.reproduce.run import Filling
+    from graphstrap.reproduce.tables import chosen_datasets, chosen_variants, find_tables
 
-    wanted = find_table(table)
-    variants = chosen_variants(wanted, o.names(methods))
-    graphs = list(o.names(datasets) or wanted.datasets)
-    kept = Ledger(ledger)
-    fill_ledger(
-        wanted,
-        kept,
-        variants=variants,
-        datasets=graphs,
-        num_seeds=seeds,
+    limit = None if memory_limit is None else parse_bytes(memory_limit)
+    how = Filling(
         quick=quick,
         again=again,
         device=device,
-        memory_limit=None if memory_limit is None else parse_bytes(memory_limit),
+        memory_limit=limit,
+        together=together,
+        deadline=Deadline(minutes),
         note=lambda text: o.note(text, quiet=quiet),
-        progress=not quiet,
+        progress=not quiet and sys.stderr.isatty(),
     )
-    cells = list(make_cells(wanted, kept, variants=variants, datasets=graphs, quick=quick))
-    console = Console()
-    if quick:
-        console.print(quick_notice(quick), style="bold")
-    for protocol in dict.fromkeys(cell.protocol for cell in cells):
-        header, lines = to_grid(cells, protocol=protocol)
-        screen = ScreenTable(*header, title=f"{wanted.title}; protocol {protocol}, accuracy in %")
-        for line in lines:
+    wanted, kept = find_tables(table), Ledger(ledger)
+    chosen = [
+        (
+            one,
+            {
+                "variants": chosen_variants(one, o.names(methods), exactly=len(wanted) == 1),
+                "datasets": chosen_datasets(one, o.names(datasets), exactly=len(wanted) == 1),
+            },
+        )
+        for one in wanted
+    ]
+    for one, parts in chosen:
+        if not show and how.deadline.seconds_left > 0:
+            fill(one, kept, how, num_seeds=seeds, **parts)
+    for one, parts in chosen:
+        report = make_report(one, kept, quick=quick, device=resolve_device(device).type, memory_limit=limit, **parts)
+        _print(report)
+        if to is not None:
+            _write(report, to)
+
+
+def _print(report: Report) -> None:
+    from graphstrap.reproduce.render import quick_notice
+
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    if report.quick:
+        console.print(quick_notice(report), style="bold", highlight=False)
+    for grid in report.grids:
+        screen = ScreenTable(*grid.header, title=f"{report.table.title}. {grid.caption}", title_justify="left")
+        for line in grid.lines:
             screen.add_row(*line)
         console.print(screen)
-    console.print(LEGEND)
-    if to is not None:
-        to.mkdir(parents=True, exist_ok=True)
-        stem = f"{table}-quick" if quick else table
-        for suffix, text in ((".md", to_markdown(wanted, cells, quick=quick)), (".csv", to_csv(cells))):
-            with atomic_write(to / f"{stem}{suffix}") as temporary:
-                temporary.write_text(text, encoding="utf-8")
-        console.print(f"written: {to / stem}.md and .csv")
+    for note in report.notes:
+        console.print(note, markup=False, highlight=False)
+
+
+def _write(report: Report, folder: Path) -> None:
+    from graphstrap.reproduce.render import to_markdown
+
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = f"{report.table.name}-quick" if report.quick else report.table.name
+    picture = f"{stem}.png" if report.draw is not None else ""
+    for suffix, text in ((".md", to_markdown(report, picture=picture)), (".csv", report.csv)):
+        with atomic_write(folder / f"{stem}{suffix}") as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    suffixes = [".md", ".csv"]
+    if report.draw is not None:
+        for suffix in (".png", ".svg"):
+            report.draw(folder / f"{stem}{suffix}")
+            suffixes.append(suffix)
+    o.note(f"written: {folder / stem} with {', '.join(suffixes)}")

@@ -11,24 +11,32 @@ import torch
 
 from graphstrap.baselines import evaluate_label_propagation, evaluate_supervised
 from graphstrap.bench.memory import PeakMemory
+from graphstrap.bench.scale import is_out_of_memory
+from graphstrap.embed import embed_seeds
 from graphstrap.environment import describe_environment, describe_git
 from graphstrap.estimator import BGRL, random_init
 from graphstrap.evaluate import Evaluation, evaluate_many
 from graphstrap.graph import Graph
+from graphstrap.methods.mvgrl import free_bytes
 from graphstrap.methods.skip_gram import with_features
 from graphstrap.methods.supervised import SupervisedSettings
 from graphstrap.ops import resolve_device
+from graphstrap.reproduce.curves import NUM_CURVE_SEEDS, NUM_POINTS, has_curve, thin_curve
 from graphstrap.reproduce.ledger import Row
-from graphstrap.reproduce.memory import available_bytes, refusal
-from graphstrap.reproduce.variants import VARIANTS, recipe_of, settings_id
+from graphstrap.reproduce.memory import refusal
+from graphstrap.reproduce.variants import VARIANTS, changed_settings, recipe_of, settings_id
 from graphstrap.seeds import fit_seeds
+from graphstrap.sparse import SparseMatrix
 
 Embeddings = list[Any]  # one for each seed: tensors, arrays or sparse matrices
+_DENSE_COLUMNS = 2048
+_PUBLISHED_SPLITS = {"wikics": ("public",), "ogbn-arxiv": ("adamw",), "ppi": ("adamw", "adamw-reference")}
+_PACKAGES = ("graphstrap", "python", "torch", "triton", "scikit-learn")
 
 
 def protocols_of(dataset: str) -> tuple[str, ...]:
     """Published splits where the paper uses them, else both random protocols."""
-    return ("public",) if dataset in ("ogbn-arxiv", "wikics") else ("reference", "paper")
+    return _PUBLISHED_SPLITS.get(dataset, ("reference", "paper"))
 
 
 def compute_cells(
@@ -41,32 +49,43 @@ def compute_cells(
     memory_limit: int | None = None,
     progress: bool = False,
 ) -> list[Row]:
-    """One row for each seed. A method that does not fit gives rows that say so."""
+    """One row for each seed, all of them trained and evaluated together. A method that does not fit gives rows that
+    say so."""
     where = resolve_device(device)
     recipe = recipe_of(variant, graph.name, quick=quick)
-    limit = memory_limit if memory_limit is not None else available_bytes(where)
+    limit = memory_limit if memory_limit is not None else free_bytes(where)
     refused = refusal(graph, recipe, limit=limit) if VARIANTS[variant].kind == "trained" else None
-    found: dict[str, Any]
-    if refused is not None:
-        found = {"oom": refused}
-    else:
+    found: dict[str, Any] = {"oom": refused}
+    if refused is None:
         try:
             found = _compute(graph, variant, seeds=seeds, device=where, quick=quick, progress=progress)
-        except torch.OutOfMemoryError:
+        except RuntimeError as error:
+            if len(seeds) > 1 or not is_out_of_memory(error):
+                raise
             found = {"oom": f"OOM: more than {(limit or 0) / 1e9:.0f} GB"}
     shared = {
         "dataset": graph.name,
         "variant": variant,
         "settings": settings_id(variant, graph.name, quick=quick),
+        "recipe": changed_settings(recipe),
         "quick": quick,
-        "device": where.type,
-        "time": int(time.time()),
-        "environment": describe_environment(),
-        "git": describe_git(),
         "memory_limit": memory_limit,
+        **where_from(where),
     }
     per_seed = found.pop("per_seed", [{} for _ in seeds])
     return [{**shared, **found, **own, "seed": seed} for seed, own in zip(seeds, per_seed, strict=True)]
+
+
+def where_from(device: torch.device) -> dict[str, Any]:
+    """When, on what, and from which source a row was computed."""
+    environment = describe_environment()
+    return {
+        "time": int(time.time()),
+        "device": device.type,
+        "hardware": environment["gpu"] if device.type == "cuda" else environment["processor"],
+        "versions": {name: environment[name] for name in _PACKAGES if name in environment},
+        "git": describe_git(),
+    }
 
 
 def _compute(
@@ -78,36 +97,51 @@ def _compute(
         return _evaluate_directly(graph, kind, seeds=seeds, num_runs=num_runs, device=device, quick=quick)
     started = time.perf_counter()
     with PeakMemory(device) as memory:
-        embeddings = _embed(graph, variant, seeds=seeds, device=device, quick=quick, progress=progress)
+        embeddings, curves = _embed(graph, variant, seeds=seeds, device=device, quick=quick, progress=progress)
     trained = time.perf_counter()
     by_protocol = {
         protocol: evaluate_many(embeddings, graph, protocol=protocol, num_runs=num_runs, seeds=seeds)
         for protocol in protocols_of(graph.name)
     }
+    per_seed = [_accuracies({name: runs[i] for name, runs in by_protocol.items()}) for i in range(len(seeds))]
     return {
         "train_seconds": round((trained - started) / len(seeds), 3),
         "evaluate_seconds": round((time.perf_counter() - trained) / len(seeds), 3),
-        "peak_bytes": memory.peak_bytes if device.type == "cuda" else None,
+        "peak_bytes": memory.peak_bytes,
         "seeds_together": len(seeds),
-        "per_seed": [_accuracies({name: runs[i] for name, runs in by_protocol.items()}) for i in range(len(seeds))],
+        "per_seed": [{**own, **curve} for own, curve in zip(per_seed, curves, strict=True)],
     }
 
 
 def _embed(
     graph: Graph, variant: str, *, seeds: Sequence[int], device: torch.device, quick: bool, progress: bool
-) -> Embeddings:
+) -> tuple[Embeddings, list[dict[str, Any]]]:
+    """Embeddings on the device, and the course of training of the first few seeds where a figure shows it."""
     row, recipe = VARIANTS[variant], recipe_of(variant, graph.name, quick=quick)
+    curves: list[dict[str, Any]] = [{} for _ in seeds]
     if row.kind == "raw":
-        return [graph.x for _ in seeds]
+        return [_on_device(graph.x, device)] * len(seeds), curves
     if row.kind == "random-init":
-        found = [torch.from_numpy(random_init(graph, recipe, seed=seed, device=str(device))) for seed in seeds]
-    else:
-        estimator = BGRL(recipe=recipe, device=str(device))
-        fitted = fit_seeds(estimator, graph, seeds=seeds, progress=progress)
-        found = [torch.from_numpy(one.embed(graph)) for one in fitted]
+        drawn = [random_init(graph, recipe, seed=seed, device=str(device)) for seed in seeds]
+        return [torch.from_numpy(h).to(device) for h in drawn], curves
+    settings = {"train.log_every": max(1, recipe.train.steps // NUM_POINTS)}  # changes nothing but what is logged
+    estimator = BGRL(recipe=recipe, settings=settings, device=str(device))
+    fitted = fit_seeds(estimator, graph, seeds=seeds, progress=progress)
+    found: Embeddings = embed_seeds([one.model_ for one in fitted], graph, device=device)
     if row.append_features:
-        return [with_features(h, graph) for h in found]
-    return [h.to(device) for h in found]
+        found = [_on_device(with_features(h.cpu(), graph), device) for h in found]
+    if has_curve(variant):
+        pairs = zip(seeds, fitted, strict=True)
+        curves = [{"curve": thin_curve(one.metrics_)} if seed < NUM_CURVE_SEEDS else {} for seed, one in pairs]
+    return found, curves
+
+
+def _on_device(x: Any, device: torch.device) -> Any:
+    """Features where they are probed fastest: on a GPU, dense, unless they have so many columns that they are better
+    off sparse on the CPU."""
+    if device.type != "cuda" or x is None or x.shape[1] > _DENSE_COLUMNS:
+        return x
+    return (x.to_dense() if isinstance(x, SparseMatrix) else x).to(device)
 
 
 def _evaluate_directly(
@@ -125,14 +159,23 @@ def _evaluate_directly(
 
     started = time.perf_counter()
     protocols = protocols_of(graph.name)
-    per_seed = [_accuracies({protocol: evaluate(protocol, seed) for protocol in protocols}) for seed in seeds]
-    return {"train_seconds": round((time.perf_counter() - started) / len(seeds), 3), "per_seed": per_seed}
+    with PeakMemory(device) as memory:
+        per_seed = [_accuracies({protocol: evaluate(protocol, seed) for protocol in protocols}) for seed in seeds]
+    return {
+        "train_seconds": round((time.perf_counter() - started) / len(seeds), 3),
+        "evaluate_seconds": 0.0,
+        "peak_bytes": memory.peak_bytes,
+        "seeds_together": 1,
+        "per_seed": per_seed,
+    }
 
 
 def _accuracies(by_protocol: dict[str, Evaluation]) -> dict[str, Any]:
     """The mean over splits of each protocol, and the splits."""
-    means = {protocol: one.mean for protocol, one in by_protocol.items()}
-    return {"accuracy": means, "runs": {protocol: list(one.runs) for protocol, one in by_protocol.items()}}
+    return {
+        "accuracy": {protocol: round(one.mean, 4) for protocol, one in by_protocol.items()},
+        "runs": {protocol: [round(run, 3) for run in one.runs] for protocol, one in by_protocol.items()},
+    }
 
 
 def summarize(rows: Sequence[Row], *, protocol: str) -> tuple[float, float, int] | None:

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import re
 
-import torch
-
 from graphstrap.errors import InputError
 from graphstrap.graph import Block, Graph
 from graphstrap.recipe import Recipe
@@ -38,17 +36,6 @@ def refusal(graph: Graph, recipe: Recipe, *, limit: int | None) -> str | None:
         return None
     needed = estimate_bytes(graph, recipe)
     return None if needed <= limit else f"OOM: needs about {needed / 1e9:.0f} GB of {limit / 1e9:.0f} GB"
-
-
-def available_bytes(device: torch.device) -> int | None:
-    """The memory that training may take on a device."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            return next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        return None
 
 
 def parse_bytes(text: str) -> int:

@@ -41,3 +41,8 @@ def printed(table: str, variant: str, dataset: str) -> Printed | None:
     mean, std = float(value[0]), (float(value[1]) if len(value) > 1 else None)
     text = f"{mean:.2f}" if std is None else f"{mean:.2f} ± {std:.2f}"
     return Printed(mean, std, text, is_starred)
+
+
+def copied_note(table: str, variant: str) -> str:
+    """What explains the difference in a row that the paper took from elsewhere; "" for its own rows."""
+    return str(_contents().get(table, {}).get("notes", {}).get(variant, ""))

@@ -1,28 +1,100 @@
-"""A table as text for a terminal, as Markdown and as CSV: ours, the paper's number and the difference beside it."""
+"""A table as text: ours, the paper's number and the difference beside it, and below what each cell took."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
-from graphstrap.reproduce.tables import Cell, Table
+import numpy as np
+
+from graphstrap.reproduce.ledger import Ledger, Row
+from graphstrap.reproduce.tables import SELDOM_AT_HAND, Cell, Table, find_rows, how_to_get, make_cells
 from graphstrap.reproduce.variants import QUICK_NEGATIVES, QUICK_STEPS, VARIANTS
 
 LEGEND = (
     "Ours: mean ± standard deviation over seeds, each the mean of its splits (number of seeds). The paper's number and "
-    "the difference follow; * marks rows that the authors measured themselves, ! a difference that Welch's test calls "
-    "significant at 1 %. The paper's printed numbers match the protocol `reference`."
+    "the difference follow; * marks rows that the authors measured themselves, ! a difference that Welch's two-sided "
+    "t-test calls significant at 1 %, from the means, deviations and numbers of runs (the paper's: 20). The paper's "
+    "printed numbers match the protocol `reference`."
 )
 
 
-def quick_notice(quick: bool) -> str:
-    return (
-        f"QUICK: at most {QUICK_STEPS} steps and {QUICK_NEGATIVES} negatives, one seed, 3 splits. No results: "
-        "run without --quick for those."
-        if quick
-        else ""
+@dataclass(frozen=True)
+class Grid:
+    """A table of text with the line above it."""
+
+    caption: str
+    header: list[str]
+    lines: list[list[str]]
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that is shown of a table: text, numbers and, where there is something to draw, a picture."""
+
+    table: Table
+    quick: bool
+    grids: list[Grid]
+    notes: list[str]
+    csv: str
+    draw: Callable[[Path], None] | None = None  # a PNG or an SVG, by the name of the file
+
+
+def quick_notice(report: Report) -> str:
+    """What was cut short, in one line; "" where nothing was."""
+    if not report.quick:
+        return ""
+    what = f"at most {QUICK_STEPS} steps and {QUICK_NEGATIVES} negatives, one seed, 3 splits"
+    if report.table.kind == "memory":
+        what = "small generated graphs alone, and steps of at most 4 GB"
+    return f"QUICK: {what}. No results: run without --quick for those."
+
+
+def report_accuracies(
+    table: Table, ledger: Ledger, *, variants: Sequence[str], datasets: Sequence[str], quick: bool
+) -> Report:
+    """A table of accuracies from what the ledger holds."""
+    from graphstrap.reproduce.plots import plot_accuracies
+
+    cells = list(make_cells(table, ledger, variants=variants, datasets=datasets, quick=quick))
+    rows = {(v, d): find_rows(ledger, v, d, quick=quick) for v in variants for d in datasets}
+    grids = [
+        Grid(f"Protocol `{protocol}`, in %", *to_grid(cells, protocol=protocol))
+        for protocol in dict.fromkeys(cell.protocol for cell in cells)
+    ]
+    found = [row for own in rows.values() for row in own]
+    if found:
+        grids.append(_cost_grid(rows, variants=variants, datasets=datasets))
+    notes = [LEGEND, *absent_notes(found, datasets), *([computed_on(found)] if found else [])]
+    has_numbers = any(cell.mean is not None for cell in cells)
+    draw = (lambda path: plot_accuracies(cells, path)) if has_numbers else None
+    return Report(table, quick, grids, notes, to_csv(cells, rows), draw)
+
+
+def absent_notes(rows: Sequence[Row], datasets: Sequence[str]) -> list[str]:
+    """How to get the graphs that seldom are at hand and of which there is nothing at all."""
+    computed = {row["dataset"] for row in rows}
+    return [how_to_get(name) for name in datasets if name in SELDOM_AT_HAND and name not in computed]
+
+
+def computed_on(rows: Sequence[Row]) -> str:
+    """Hardware, PyTorch and source of the cells, the most frequent first."""
+    places = Counter(
+        (
+            row.get("hardware", "unknown hardware"),
+            row.get("versions", {}).get("torch", "?"),
+            (row.get("git") or {}).get("sha", "unknown")[:7] + ("+" if (row.get("git") or {}).get("changed") else ""),
+        )
+        for row in rows
     )
+    parts = [
+        f"{hardware}, PyTorch {torch}, source {sha} ({n} cells)" for (hardware, torch, sha), n in places.most_common()
+    ]
+    return "Computed on " + "; ".join(parts) + ". A + marks a source with uncommitted changes."
 
 
 def cell_text(cell: Cell) -> str:
@@ -50,7 +122,8 @@ def to_grid(cells: Sequence[Cell], *, protocol: str) -> tuple[list[str], list[li
     """Header and lines of one protocol: a row for each variant, two columns for each graph."""
     mine = [cell for cell in cells if cell.protocol == protocol]
     datasets = list(dict.fromkeys(cell.dataset for cell in mine))
-    header = ["method", *(title for dataset in datasets for title in (dataset, "paper"))]
+    has_paper = any(cell.paper is not None for cell in mine)
+    header = ["method", *(title for dataset in datasets for title in ((dataset, "paper") if has_paper else (dataset,)))]
     lines = []
     for variant in dict.fromkeys(cell.variant for cell in mine):
         by_dataset = {cell.dataset: cell for cell in mine if cell.variant == variant}
@@ -58,33 +131,66 @@ def to_grid(cells: Sequence[Cell], *, protocol: str) -> tuple[list[str], list[li
         line = [title or VARIANTS[variant].title]
         for dataset in datasets:
             cell = by_dataset[dataset]
-            line += [cell_text(cell), paper_text(cell)]
+            line += [cell_text(cell), paper_text(cell)] if has_paper else [cell_text(cell)]
         lines.append(line)
     return header, lines
 
 
-def to_markdown(table: Table, cells: Sequence[Cell], *, quick: bool) -> str:
-    parts = [f"## {table.title} (`graphstrap reproduce {table.name}`)", ""]
-    if quick:
-        parts += [f"**{quick_notice(quick)}**", ""]
-    for protocol in dict.fromkeys(cell.protocol for cell in cells):
-        header, lines = to_grid(cells, protocol=protocol)
-        parts += [f"Protocol `{protocol}`, accuracy in %:", "", _line(header), _line(["---"] * len(header))]
-        parts += [*map(_line, lines), ""]
-    return "\n".join([*parts, LEGEND, ""])
+def _cost_grid(rows: dict[tuple[str, str], list[Row]], *, variants: Sequence[str], datasets: Sequence[str]) -> Grid:
+    lines = [
+        [VARIANTS[v].title, *(_cost_text(rows[v, d]) for d in datasets)]
+        for v in variants
+        if any("train_seconds" in row for d in datasets for row in rows[v, d])
+    ]
+    caption = "Seconds of training a seed; peak memory of the program that trained so many seeds together"
+    return Grid(caption, ["method", *datasets], lines)
 
 
-def to_csv(cells: Sequence[Cell]) -> str:
+def _cost_text(rows: Sequence[Row]) -> str:
+    """`3.1 s; 0.44 GB, 20 seeds`."""
+    timed = [row for row in rows if "train_seconds" in row]
+    if not timed:
+        return ""
+    text = f"{np.mean([row['train_seconds'] for row in timed]):.1f} s"
+    largest = max(timed, key=lambda row: row.get("peak_bytes") or 0)
+    if largest.get("peak_bytes"):
+        number = largest.get("seeds_together", 1)
+        text += f"; {largest['peak_bytes'] / 1e9:.2f} GB, {number} seed{'s' if number > 1 else ''}"
+    return text
+
+
+def to_markdown(report: Report, *, picture: str = "") -> str:
+    """The report under a heading; `picture` is the address of its plot."""
+    parts = [f"## {report.table.title} (`graphstrap reproduce {report.table.name}`)", ""]
+    return "\n".join([*parts, body_to_markdown(report, picture=picture), ""])
+
+
+def body_to_markdown(report: Report, *, picture: str = "") -> str:
+    """The report without its heading."""
+    parts = [f"**{quick_notice(report)}**", ""] if report.quick else []
+    for grid in report.grids:
+        parts += [f"{grid.caption}:", "", _line(grid.header), _line(["---"] * len(grid.header))]
+        parts += [*map(_line, grid.lines), ""]
+    if picture:
+        parts += [f"![{report.table.title}]({picture})", ""]
+    return "\n".join([*parts, "\n\n".join(report.notes)])
+
+
+def to_csv(cells: Sequence[Cell], rows: dict[tuple[str, str], list[Row]]) -> str:
+    """One line for each cell and protocol."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     names = ("method", "dataset", "protocol", "mean", "std", "seeds", "note", "paper", "paper_std", "difference", "p")
-    writer.writerow(names)
+    costs = ("train_seconds", "evaluate_seconds", "peak_bytes", "seeds_together", "hardware", "settings")
+    writer.writerow([*names, *costs])
     for cell in cells:
         paper = cell.paper
         numbers = (None, None) if paper is None else (paper.mean, paper.std)
         about = (cell.variant, cell.dataset, cell.protocol)
         ours = (cell.mean, cell.std, cell.num_seeds, cell.note)
-        writer.writerow([*about, *ours, *numbers, cell.difference, cell.p_value])
+        last = (rows[cell.variant, cell.dataset] or [{}])[-1]
+        took = [last.get(name) for name in costs]
+        writer.writerow([*about, *ours, *numbers, cell.difference, cell.p_value, *took])
     return buffer.getvalue()
 
 

@@ -1,64 +1,152 @@
-"""Reproducing a table: compute the cells that the ledger lacks, one row of one graph at a time."""
+"""Reproducing a table: compute the cells that the ledger lacks, a group of seeds of one row of one graph at a time.
+
+The seeds of a group are trained in one program and evaluated together, which is what fills a GPU; the ledger has them
+as soon as they are done, so that a command that is killed loses one group at most.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
+import torch
+
+from graphstrap.bench.scale import is_out_of_memory
 from graphstrap.datasets import load
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
+from graphstrap.methods.mvgrl import free_bytes
+from graphstrap.ops import resolve_device
 from graphstrap.reproduce.cells import compute_cells
-from graphstrap.reproduce.ledger import Ledger
+from graphstrap.reproduce.curves import NUM_CURVE_SEEDS
+from graphstrap.reproduce.deadline import Deadline, TimeUpError, expected_seconds
+from graphstrap.reproduce.ledger import Ledger, Row
+from graphstrap.reproduce.memory import estimate_bytes
 from graphstrap.reproduce.tables import Table, seeds_for
-from graphstrap.reproduce.variants import settings_id
+from graphstrap.reproduce.variants import VARIANTS, recipe_of, settings_id, why_not
+from graphstrap.train import DivergedError
 
 Note = Callable[[str], None]
+
+MOST_TOGETHER = 20
+_SHARE_OF_MEMORY = 0.4  # for the steps of a group: their captures, and the embeddings and probes that follow
+
+
+@dataclass(frozen=True)
+class Filling:
+    """How cells are computed.
+
+    Args:
+        together: seeds in one program; None for as many as fit on CUDA, and 1 on a CPU.
+        again: compute cells that the ledger holds already, too.
+    """
+
+    quick: bool = False
+    again: bool = False
+    device: str = "auto"
+    memory_limit: int | None = None
+    together: int | None = None
+    deadline: Deadline = field(default_factory=lambda: Deadline(None))
+    note: Note = print
+    progress: bool = False
 
 
 def fill_ledger(
     table: Table,
     ledger: Ledger,
+    how: Filling,
     *,
     variants: Sequence[str],
     datasets: Sequence[str],
     num_seeds: int | None = None,
-    quick: bool = False,
-    again: bool = False,
-    device: str = "auto",
-    memory_limit: int | None = None,
-    note: Note = print,
-    progress: bool = False,
 ) -> dict[str, str]:
     """Compute what is missing. Returns the graphs that are not at hand, and why."""
     missing: dict[str, str] = {}
-    for dataset in datasets:
-        try:
-            graph = load(dataset)
-        except InputError as error:
-            missing[dataset] = str(error)
-            note(f"{dataset}: not at hand: {error}")
-            continue
-        for variant in variants:
-            seeds = seeds_for(table, variant, num_seeds, quick=quick)
-            todo = [s for s in seeds if again or not _has(ledger, graph, variant, s, quick, memory_limit)]
-            if not todo:
-                continue
-            note(f"{dataset}: {variant}, {len(todo)} seeds")
-            rows = compute_cells(
-                graph,
-                variant,
-                seeds=todo,
-                device=device,
-                quick=quick,
-                memory_limit=memory_limit,
-                progress=progress,
-            )
-            ledger.add(rows)
+    try:
+        with how.deadline.enforced():
+            for dataset in datasets:
+                try:
+                    graph = load(dataset)
+                except InputError as error:
+                    missing[dataset] = str(error)
+                    how.note(f"{dataset}: not at hand: {error}")
+                    continue
+                for variant in variants:
+                    seeds = seeds_for(table, variant, num_seeds, quick=how.quick)
+                    _fill_row(table, ledger, how, graph, variant, seeds)
+    except TimeUpError:
+        how.note("stopped: the time is up; the same command goes on from here")
     return missing
 
 
-def _has(ledger: Ledger, graph: Graph, variant: str, seed: int, quick: bool, memory_limit: int | None) -> bool:
+def _fill_row(table: Table, ledger: Ledger, how: Filling, graph: Graph, variant: str, seeds: Sequence[int]) -> None:
+    """A row's cells on one graph. What fails is said and left out: the other cells go on."""
+    name = f"{graph.name}: {variant}"
+    if why_not(variant, graph.name):
+        how.note(f"{name}: {why_not(variant, graph.name)}")
+        return
+    todo = [seed for seed in seeds if how.again or not _has(table, ledger, how, graph, variant, seed)]
+    cell = {
+        "dataset": graph.name,
+        "variant": variant,
+        "settings": settings_id(variant, graph.name, quick=how.quick),
+        "device": resolve_device(how.device).type,
+    }
+    for group in _groups(todo, how.together or seeds_together(graph, variant, how)):
+        expected = expected_seconds(ledger, num_seeds=len(group), **cell)
+        if expected > how.deadline.seconds_left:
+            how.note(f"{name}, seeds {group}: left for later, they take about {expected:.0f} s")
+            continue
+        how.note(f"{name}, seeds {group[0]} to {group[-1]}" if len(group) > 1 else f"{name}, seed {group[0]}")
+        try:
+            ledger.add(_compute(graph, variant, how, group))
+        except (InputError, DivergedError, RuntimeError, ValueError) as error:
+            how.note(f"{name}: failed: {' '.join(str(error).split())[:300]}")
+            return
+
+
+def _compute(graph: Graph, variant: str, how: Filling, seeds: Sequence[int]) -> list[Row]:
+    """A group in one program or, where the memory is too small for that, in two halves."""
+    try:
+        return compute_cells(
+            graph,
+            variant,
+            seeds=seeds,
+            device=how.device,
+            quick=how.quick,
+            memory_limit=how.memory_limit,
+            progress=how.progress,
+        )
+    except RuntimeError as error:
+        if not is_out_of_memory(error) or len(seeds) == 1:
+            raise
+    how.note(f"{graph.name}: {variant}: {len(seeds)} seeds do not fit together, trying half as many")
+    torch.cuda.empty_cache()
+    half = len(seeds) // 2
+    return _compute(graph, variant, how, seeds[:half]) + _compute(graph, variant, how, seeds[half:])
+
+
+def seeds_together(graph: Graph, variant: str, how: Filling) -> int:
+    """How many seeds are trained in one program: as many as the memory holds on CUDA, one on a CPU. A memory limit is
+    for each model, not for all of them together."""
+    device, kind = resolve_device(how.device), VARIANTS[variant].kind
+    if device.type != "cuda" or kind not in ("trained", "random-init", "raw"):
+        return 1
+    if kind != "trained":
+        return MOST_TOGETHER
+    needed = estimate_bytes(graph, recipe_of(variant, graph.name, quick=how.quick))
+    return max(1, min(MOST_TOGETHER, int(_SHARE_OF_MEMORY * (free_bytes(device) or 0) / needed)))
+
+
+def _groups(seeds: Sequence[int], size: int) -> Iterator[list[int]]:
+    for first in range(0, len(seeds), size):
+        yield list(seeds[first : first + size])
+
+
+def _has(table: Table, ledger: Ledger, how: Filling, graph: Graph, variant: str, seed: int) -> bool:
     """Whether a cell stands in the ledger; one that ran out of memory does so only for the same limit."""
-    wanted = settings_id(variant, graph.name, quick=quick)
+    wanted = settings_id(variant, graph.name, quick=how.quick)
     found = ledger.find(dataset=graph.name, variant=variant, settings=wanted, seed=seed)
-    return any(not row.get("oom") or row.get("memory_limit") == memory_limit for row in found)
+    if table.kind == "curves" and seed < NUM_CURVE_SEEDS:
+        return any(row.get("curve") for row in found)
+    return any(not row.get("oom") or row.get("memory_limit") == how.memory_limit for row in found)

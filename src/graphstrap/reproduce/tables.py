@@ -1,28 +1,36 @@
-"""The tables that can be reproduced, and how each is put together from the ledger."""
+"""The tables and figures that can be reproduced, and how accuracies are put together from the ledger."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from graphstrap.datasets import DATASETS, Published
 from graphstrap.errors import InputError
 from graphstrap.reproduce.cells import protocols_of, summarize
-from graphstrap.reproduce.ledger import Ledger
+from graphstrap.reproduce.ledger import Ledger, Row
 from graphstrap.reproduce.paper import Printed, printed, table_title
-from graphstrap.reproduce.variants import VARIANTS, find_variant, settings_id
+from graphstrap.reproduce.variants import VARIANTS, find_variant, settings_id, why_not
 
 BIG = ("amazon-photo", "amazon-computers", "coauthor-cs", "coauthor-physics")
 SMALL = ("cora", "citeseer", "pubmed", "dblp")
+SELDOM_AT_HAND = ("wikics", "ogbn-arxiv", "ppi")  # an empty column of these says so, and how to get them
 
 
 @dataclass(frozen=True)
 class Table:
-    """What a table shows. `num_seeds`: of the rows that the paper measured itself, and of the others."""
+    """What a table shows.
+
+    Args:
+        num_seeds: of the rows that the paper measured itself, and of the others.
+        kind: "accuracy", "memory" (table 1) or "curves" (the course of training).
+    """
 
     name: str
     variants: tuple[str, ...]
     datasets: tuple[str, ...]
     num_seeds: tuple[int, int] = (20, 5)
+    kind: str = "accuracy"
 
     @property
     def title(self) -> str:
@@ -57,6 +65,7 @@ class Cell:
 TABLES = {
     table.name: table
     for table in (
+        Table("table-1", ("grace", "bgrl"), ("amazon-photo", "wikics", *BIG[1:]), kind="memory"),
         Table(
             "table-3",
             (
@@ -108,27 +117,78 @@ TABLES = {
             ),
             ("ogbn-arxiv",),
         ),
+        Table(
+            "table-6",
+            (
+                "raw",
+                "dgi",
+                "gmi",
+                "random-init",
+                "grace",
+                "bgrl",
+                "grace-gat",
+                "bgrl-gat",
+                "supervised-mean",
+                "supervised-gat",
+            ),
+            ("ppi",),
+        ),
         Table("small-datasets", ("raw", "random-init", "grace", "bgrl", "supervised-gcn"), SMALL),
+        Table("projector", ("bgrl", "bgrl-projector"), (*BIG, *SMALL)),
+        Table("training-curves", ("bgrl",), (*BIG, *SMALL), num_seeds=(3, 3), kind="curves"),
     )
+}
+ALIASES = {
+    "memory": "table-1",
+    "figure-11": "table-1",
+    "ogbn-arxiv": "table-5",
+    "ppi": "table-6",
+    "table-7": "small-datasets",
+    "figure-6": "training-curves",
+    "figure-7": "training-curves",
+    "figure-8": "training-curves",
+    "figure-9": "projector",
 }
 
 
+def find_tables(name: str) -> list[Table]:
+    """A table by its name or another one for it; all of them for `all`."""
+    return list(TABLES.values()) if name == "all" else [find_table(name)]
+
+
 def find_table(name: str) -> Table:
-    if name not in TABLES:
-        raise InputError(f"there is no table {name!r}: take one of {', '.join(TABLES)}")
-    return TABLES[name]
+    known = ALIASES.get(name, name)
+    if known not in TABLES:
+        raise InputError(f"there is no table {name!r}: take all, or one of {', '.join([*TABLES, *ALIASES])}")
+    return TABLES[known]
 
 
-def chosen_variants(table: Table, names: Sequence[str] | None) -> list[str]:
-    """The rows that were asked for, or the table's own."""
+def how_to_get(dataset: str) -> str:
+    """What to do about a published graph that is not at hand."""
+    source = DATASETS[dataset]
+    assert isinstance(source, Published)
+    raw = f", or its published files into {source.stem}/ there" if source.raw_file else ""
+    return (
+        f"{dataset} ({source.origin}) was not at hand, so its cells are empty: put {source.stem}.npz into the folder "
+        f"$GRAPHSTRAP_DATA{raw}, or connect to the network, which downloads it on first use."
+    )
+
+
+def chosen_variants(table: Table, names: Sequence[str] | None, *, exactly: bool = True) -> list[str]:
+    """The rows that were asked for, or the table's own; unless `exactly`, those asked for that the table has."""
     for name in names or ():
         find_variant(name)
-    return list(names or table.variants)
+    return [name for name in names or table.variants if exactly or name in table.variants]
+
+
+def chosen_datasets(table: Table, names: Sequence[str] | None, *, exactly: bool = True) -> list[str]:
+    """The graphs that were asked for, or the table's own; unless `exactly`, those asked for that the table has."""
+    return [name for name in names or table.datasets if exactly or name in table.datasets]
 
 
 def seeds_for(table: Table, variant: str, asked: int | None, *, quick: bool) -> range:
     """How many seeds a row gets. What does not depend on a seed gets one."""
-    if VARIANTS[variant].kind == "raw":
+    if VARIANTS[variant].kind in ("raw", "printed"):
         return range(1)
     if asked is not None:
         return range(asked)
@@ -149,19 +209,28 @@ def make_cells(
 
 
 def make_cell(table: Table, ledger: Ledger, variant: str, dataset: str, protocol: str, *, quick: bool) -> Cell:
-    wanted = settings_id(variant, dataset, quick=quick)
-    rows = ledger.find(dataset=dataset, variant=variant, settings=wanted)
     paper = printed(table.name, variant, dataset)
+    if why_not(variant, dataset):
+        return Cell(variant, dataset, protocol, None, None, 0, why_not(variant, dataset), paper, None)
+    rows = find_rows(ledger, variant, dataset, quick=quick)
     found = summarize(rows, protocol=protocol)
     if found is None:
-        note = next((row["oom"] for row in rows if row.get("oom")), "")
-        return Cell(variant, dataset, protocol, None, None, 0, note or "not computed", paper, None)
+        usual = "no data here" if dataset in SELDOM_AT_HAND and not ledger.find(dataset=dataset) else "not computed"
+        note = next((row["oom"] for row in rows if row.get("oom")), usual)
+        return Cell(variant, dataset, protocol, None, None, 0, note, paper, None)
     mean, std, number = found
     return Cell(variant, dataset, protocol, mean, std, number, "", paper, _welch(mean, std, number, paper))
 
 
+def find_rows(ledger: Ledger, variant: str, dataset: str, *, quick: bool) -> list[Row]:
+    """The seeds of a row on a graph, as its settings are now."""
+    if why_not(variant, dataset):
+        return []
+    return ledger.find(dataset=dataset, variant=variant, settings=settings_id(variant, dataset, quick=quick))
+
+
 def _welch(mean: float, std: float, number: int, paper: Printed | None) -> float | None:
-    """The paper's rows are over 20 runs."""
+    """Two-sided, from means, deviations and numbers of runs; the paper's rows are over 20 runs."""
     if paper is None or paper.mean is None or not paper.std or number < 2 or std == 0:
         return None
     from scipy.stats import ttest_ind_from_stats

@@ -1,0 +1,83 @@
+"""A table or figure, computed where the ledger lacks it, and shown: which functions do this depends on its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from graphstrap.reproduce.compare import compare_rows
+from graphstrap.reproduce.curves import NAMES, Curve, curves_to_csv, mean_curve
+from graphstrap.reproduce.ledger import Ledger
+from graphstrap.reproduce.peaks import fill_peaks
+from graphstrap.reproduce.peaks_report import report_peaks
+from graphstrap.reproduce.render import Grid, Report, absent_notes, computed_on, report_accuracies
+from graphstrap.reproduce.run import Filling, fill_ledger
+from graphstrap.reproduce.tables import Table, find_rows
+
+_CURVES_LEGEND = (
+    "Mean over the first seeds; spread is the standard deviation over nodes divided by the mean norm, 0 after a "
+    "collapse. The paper prints its curves (figures 6 to 8) as pictures alone: the loss does not reach 0, the spread "
+    "stays of the order of 1, and norms neither vanish nor grow without bound."
+)
+
+
+def fill(
+    table: Table,
+    ledger: Ledger,
+    how: Filling,
+    *,
+    variants: Sequence[str],
+    datasets: Sequence[str],
+    num_seeds: int | None = None,
+) -> None:
+    """Compute what the ledger lacks."""
+    if table.kind == "memory":
+        fill_peaks(ledger, how, variants=variants, datasets=datasets)
+    else:
+        fill_ledger(table, ledger, how, variants=variants, datasets=datasets, num_seeds=num_seeds)
+
+
+def make_report(
+    table: Table,
+    ledger: Ledger,
+    *,
+    variants: Sequence[str] | None = None,
+    datasets: Sequence[str] | None = None,
+    quick: bool = False,
+    device: str = "cpu",
+    memory_limit: int | None = None,
+) -> Report:
+    """What the ledger holds of a table; of table 1, what was measured on this kind of device, "cpu" or "cuda"."""
+    variants, datasets = variants or table.variants, datasets or table.datasets
+    if table.kind == "memory":
+        limits: dict[str, Any] = {"device": device, "memory_limit": memory_limit, "quick": quick}
+        return report_peaks(table, ledger, variants=variants, datasets=datasets, **limits)
+    if table.kind == "curves":
+        return _report_curves(table, ledger, variants=variants, datasets=datasets, quick=quick)
+    report = report_accuracies(table, ledger, variants=variants, datasets=datasets, quick=quick)
+    if table.name == "projector":
+        grid = compare_rows(ledger, "bgrl-projector", "bgrl", datasets=datasets, quick=quick)
+        return replace(report, grids=[*report.grids, grid])
+    return report
+
+
+def _report_curves(
+    table: Table, ledger: Ledger, *, variants: Sequence[str], datasets: Sequence[str], quick: bool
+) -> Report:
+    from graphstrap.reproduce.plots import plot_curves
+
+    rows = {(d, v): find_rows(ledger, v, d, quick=quick) for d in datasets for v in variants}
+    curves = {key: curve for key, own in rows.items() if (curve := mean_curve(own)) is not None}
+    shown = [row for key in curves for row in rows[key] if row.get("curve")]
+    lines = [[*key, *_course(curve)] for key, curve in curves.items()]
+    grid = Grid("At the first step, half way and at the last", ["graph", "method", *NAMES], lines)
+    notes = [_CURVES_LEGEND, *absent_notes(shown, datasets), *([computed_on(shown)] if shown else [])]
+    draw = (lambda path: plot_curves(curves, path)) if curves else None
+    return Report(table, quick, [grid], notes, curves_to_csv(curves), draw)
+
+
+def _course(curve: Curve) -> list[str]:
+    """`1.02, 0.31, 0.28` for each of the quantities."""
+    places = (0, len(curve["step"]) // 2, -1)
+    return [", ".join(f"{curve[name][place]:.3g}" for place in places) if name in curve else "" for name in NAMES]

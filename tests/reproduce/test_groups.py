@@ -1,0 +1,157 @@
+"""Seeds in groups: each is what it would be alone, is kept as soon as it is done, and time limits and failures stop no
+more than they must."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from conftest import make_communities
+from graphstrap.estimator import BGRL
+from graphstrap.graph import Graph
+from graphstrap.reproduce import run as run_module
+from graphstrap.reproduce.deadline import Deadline, TimeUpError, expected_seconds
+from graphstrap.reproduce.ledger import Ledger
+from graphstrap.reproduce.run import Filling, fill_ledger
+from graphstrap.reproduce.tables import Table
+from graphstrap.reproduce.variants import VARIANTS, recipe_of, settings_id
+from graphstrap.seeds import fit_seeds
+
+ONE_OF_EACH = (
+    *("bgrl", "bgrl-projector", "bgrl-pagerank", "grace", "grace-8", "gca-degree", "dgi", "gmi", "mvgrl"),
+    *("barlow-twins", "deepwalk", "node2vec"),
+)
+TABLE = Table("table-3", ("random-init",), ("digits",))
+
+
+def tiny_estimator(variant: str, *, device: str) -> BGRL:
+    """A row's method and its settings on Amazon Photo, in a few narrow steps."""
+    recipe = recipe_of(variant, "amazon-photo")
+    narrow = {"encoder.hidden_sizes": (8,) * len(recipe.encoder.hidden_sizes), "encoder.embedding_size": 8}
+    settings = {**narrow, "train.steps": 4, "train.log_every": 2, "train.precision": "fp32"}
+    return BGRL(recipe=recipe.with_settings(settings), device=device)
+
+
+def assert_each_is_as_alone(variant: str, graph: Graph, *, device: str) -> None:
+    estimator = tiny_estimator(variant, device=device)
+    together = fit_seeds(estimator, graph, seeds=[3, 5])
+    for one in together:
+        alone = BGRL(recipe=estimator.recipe, seed=one.seed, device=device).fit(graph)
+        pairs = zip(one.model_.module.parameters(), alone.model_.module.parameters(), strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs)
+    first, second = (torch.from_numpy(one.embed(graph)) for one in together)
+    assert first.isfinite().all()
+    assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("variant", ONE_OF_EACH)
+def test_every_method_trains_many_seeds_together(variant: str, communities: Graph) -> None:
+    assert_each_is_as_alone(variant, communities, device="cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("variant", ONE_OF_EACH)
+def test_every_method_trains_many_seeds_in_one_captured_program(variant: str, communities: Graph) -> None:
+    assert_each_is_as_alone(variant, communities, device="cuda")
+
+
+def test_one_of_each_is_every_method_of_the_tables() -> None:
+    used = {recipe_of(name, "amazon-photo").method.name for name in ONE_OF_EACH}
+    trained = [name for name, row in VARIANTS.items() if row.kind == "trained" and not row.encoder]
+    assert used == {recipe_of(name, "amazon-photo").method.name for name in trained}
+
+
+def fill(ledger: Ledger, how: Filling, *, table: Table = TABLE, num_seeds: int = 3) -> None:
+    fill_ledger(table, ledger, how, variants=table.variants, datasets=table.datasets, num_seeds=num_seeds)
+
+
+def test_a_group_is_in_the_ledger_before_the_next_one_begins(tmp_path: Path) -> None:
+    path, begun = tmp_path / "ledger.jsonl", []
+
+    def cut(text: str) -> None:
+        begun.append((text, len(Ledger(path).rows)))
+        if len(begun) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fill(Ledger(path), Filling(quick=True, device="cpu", together=2, note=cut))
+    assert begun == [("digits: random-init, seeds 0 to 1", 0), ("digits: random-init, seed 2", 2)]
+    notes: list[str] = []
+    fill(Ledger(path), Filling(quick=True, device="cpu", together=2, note=notes.append))
+    assert notes == ["digits: random-init, seed 2"]
+    assert [row["seed"] for row in Ledger(path).rows] == [0, 1, 2]
+
+
+def test_a_seed_is_the_same_in_every_group(tmp_path: Path) -> None:
+    rows = []
+    for together in (1, 2):
+        ledger = Ledger(tmp_path / f"{together}.jsonl")
+        fill(ledger, Filling(quick=True, device="cpu", together=together, note=lambda text: None), num_seeds=2)
+        rows.append([row["runs"] for row in ledger.rows])
+    assert rows[0] == rows[1]
+
+
+def test_rows_say_where_they_come_from(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    fill(ledger, Filling(quick=True, device="cpu", note=lambda text: None), num_seeds=1)
+    row = ledger.rows[0]
+    wanted = {"git", "recipe", "seed", "accuracy", "hardware", "versions", "train_seconds", "peak_bytes", "time"}
+    assert wanted <= set(row)
+    assert set(row["accuracy"]) == {"reference", "paper"}
+    assert row["versions"]["torch"] == torch.__version__
+
+
+def test_work_under_way_is_given_up_when_the_time_is_up() -> None:
+    started = time.monotonic()
+    with pytest.raises(TimeUpError), Deadline(0.2 / 60).enforced():
+        time.sleep(20)
+    assert time.monotonic() < started + 10
+    with Deadline(None).enforced():
+        assert Deadline(None).seconds_left == float("inf")
+
+
+def test_nothing_is_begun_that_is_known_to_take_too_long(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    settings = settings_id("random-init", "digits", quick=True)
+    notes: list[str] = []
+    key = {"dataset": "digits", "variant": "random-init", "settings": settings, "device": "cpu"}
+    ledger.add([{**key, "seed": 0, "train_seconds": 400.0, "evaluate_seconds": 100.0}])
+    assert expected_seconds(ledger, num_seeds=3, **key) == 1500.0
+    assert expected_seconds(ledger, num_seeds=3, **{**key, "device": "cuda"}) == 0.0
+    fill(ledger, Filling(quick=True, device="cpu", deadline=Deadline(5), note=notes.append))
+    assert len(ledger.rows) == 1
+    assert all("left for later" in note for note in notes)
+
+
+def test_a_method_that_fails_is_named_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = replace(make_communities(num_nodes=60, num_classes=2, seed=0), name="mine")
+    weighted = replace(graph, edge_weights=torch.full((graph.num_edges,), -1.0))
+    monkeypatch.setattr(run_module, "load", lambda name: weighted)
+    notes: list[str] = []
+    table = Table("table-3", ("bgrl", "raw", "supervised-mean"), ("mine",))
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    fill(ledger, Filling(quick=True, device="cpu", note=notes.append), table=table)
+    assert [row["variant"] for row in ledger.rows] == ["raw"]
+    assert any("bgrl: failed: an edge weight is negative" in note for note in notes)
+    assert any("no counterpart" in note for note in notes)
+
+
+@pytest.mark.gpu
+def test_a_group_too_large_for_the_memory_is_halved(communities: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def compute(graph: Graph, variant: str, *, seeds: list[int], **options: Any) -> list[dict[str, Any]]:
+        asked.append(len(seeds))
+        if len(seeds) > 2:
+            torch.empty(2**50, dtype=torch.uint8, device="cuda")
+        return [{"seed": seed} for seed in seeds]
+
+    monkeypatch.setattr(run_module, "compute_cells", compute)
+    how = Filling(device="cuda", note=lambda text: None)
+    assert [row["seed"] for row in run_module._compute(communities, "bgrl", how, range(5))] == [0, 1, 2, 3, 4]
+    assert asked == [5, 2, 3, 1, 2]
