@@ -38,6 +38,7 @@ def part_of(batch: Graph, is_wanted: Tensor) -> Graph:
             _rows(x, is_kept[a:b]) for x, (a, b) in zip(batch.features, pairwise(batch.type_offsets), strict=True)
         ),
         type_offsets=tuple(accumulate(sizes, initial=0)),
+        graph_offsets=(),
         labels=of_nodes(batch.labels),
         node_times=of_nodes(batch.node_times),
         edge_types=of_edges(batch.edge_types),
