@@ -80,7 +80,7 @@ class GCN(nn.Module):
                 h = h @ self.weight(index)
             h = propagate(graph, view.masks, h)
             graph = graph.inner
-            h = finish(h[: graph.num_nodes], graph)
+            h = finish(_first_rows(h, graph.num_nodes), graph)
         return h
 
     def weight(self, index: int) -> Tensor:
@@ -99,8 +99,14 @@ def encode_both(online: GCN, target: GCN, graph: Graph, view: View) -> tuple[Ten
             h, t = h @ online.weight(index), t @ target.weight(index)
         h, t = propagate_both(graph, view.masks, h, t)
         graph = graph.inner
-        h, t = finish(h[: graph.num_nodes], graph), target_finish(t[: graph.num_nodes], graph)
+        h, t = _first_rows(h, graph.num_nodes), _first_rows(t, graph.num_nodes)
+        h, t = finish(h, graph), target_finish(t, graph)
     return h, t
+
+
+def _first_rows(h: Tensor, number: int) -> Tensor:
+    """All of them as they are: the gradient of a slice is a copy."""
+    return h if len(h) == number else h[:number]
 
 
 def _join(blocks: Sequence[Tensor]) -> Tensor:
