@@ -99,6 +99,8 @@ class GAT(nn.Module):
 class _Layer(nn.Module):
     """One layer; the first takes the graph's feature blocks, a later one what the layer before it gives."""
 
+    slope = 0.2  # of the leaky ReLU of scores
+
     def __init__(
         self,
         sizes_in: Sequence[int],
@@ -146,7 +148,8 @@ class _Layer(nn.Module):
         ]
         scores = self._times(graph, view, h, weights)  # (N, 2 H)
         source, target = scores.chunk(2, dim=1)
-        return Scores(source, target, None if edges is None or self.edge is None else edges @ self.edge)
+        edge = None if edges is None or self.edge is None else edges @ self.edge
+        return Scores(source, target, edge, self.slope)
 
     def _times(self, graph: Graph, view: View, h: Tensor | None, weights: Sequence[Tensor]) -> Tensor:
         """The layer's input times its weight; the graph's features times theirs in the first layer."""
