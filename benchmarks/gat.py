@@ -116,8 +116,8 @@ class Sides:
             torch.autograd.backward(self.stack(self.graph.x, self.edge_index), self.upstream)
 
     def gradient_difference(self, slope: float) -> float:
-        """Relative, of all parameters together. Attention's gradient jumps where a score is 0, and of millions of scores
-        some are so near to it that two orders of summation disagree. With a slope of 1 nothing jumps."""
+        """Relative, of all parameters together. Attention's gradient jumps where a score is 0; of millions of them
+        some are so near that two orders of summation disagree. With a slope of 1 nothing jumps."""
         for layer, conv in zip(self.encoder.layers, self.stack.convs, strict=True):
             layer.slope = conv.negative_slope = slope  # type: ignore[assignment]
         self.ours("fp32")
