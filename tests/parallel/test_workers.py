@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -87,6 +88,20 @@ def test_seeds_spread_over_workers_are_the_same_models(tmp_path: Path) -> None:
     for seed in range(3):
         first, second = (load_file(tmp_path / n / f"seed-{seed}" / "model.safetensors") for n in ("1", "2"))
         assert all(torch.equal(tensor, second[name]) for name, tensor in first.items())
+
+
+@pytest.mark.distributed
+def test_workers_fill_one_ledger_with_every_cell_once(tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.jsonl"
+    command = ["reproduce", "table-3", "--datasets", "digits", "--methods", "random-init", "--seeds", "3", "--quick"]
+    where = ["--ledger", str(ledger), "--device", "cpu", "--workers", "2"]
+    for _ in range(2):  # the second time there is nothing left to do
+        shown = subprocess.run(
+            [sys.executable, "-m", "graphstrap", *command, *where], check=True, capture_output=True, text=True
+        )
+        assert shown.stdout.count("QUICK:") == 1
+    rows = [json.loads(line) for line in ledger.read_text().splitlines()]
+    assert sorted(row["seed"] for row in rows) == [0, 1, 2]
 
 
 def children_of(process: int) -> list[int]:
