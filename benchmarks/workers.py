@@ -64,7 +64,8 @@ def measure_epoch(store: Path) -> None:
             step(number)
         seconds = {"seconds": time.perf_counter() - begin, "cpu_seconds": time.process_time() - begin_cpu}
         step.close()
-    print(json.dumps({"rank": rank, "steps": steps, **seconds}), flush=True)
+    line = json.dumps({"rank": rank, "steps": steps, **seconds}) + "\n"
+    os.write(sys.stdout.fileno(), line.encode())  # whole: the other worker writes to the same pipe
 
 
 def run_epoch(store: Path, num_workers: int) -> dict[str, Any]:
