@@ -92,8 +92,8 @@ class SharedStep(SampledStep):
             if parameter.grad is None:  # another worker may have one
                 parameter.grad = torch.zeros_like(parameter)
         gradients = [parameter.grad for parameter in learned]
-        num_roots = loss.new_full((1,), float(batch.num_roots or 0))
         flat = torch.cat([*(gradient.reshape(-1) for gradient in gradients), loss.reshape(1).to(gradients[0].dtype)])
+        num_roots = flat.new_full((1,), float(batch.num_roots or 0))
         flat = self.workers.add(torch.cat([flat * num_roots, num_roots]))
         *means, loss = torch.split(flat[:-1] / flat[-1], [*(gradient.numel() for gradient in gradients), 1])
         for gradient, mean in zip(gradients, means, strict=True):

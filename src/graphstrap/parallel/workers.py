@@ -138,4 +138,6 @@ def launch(arguments: Sequence[str], num_workers: int) -> int:
             if min(codes) >= 0 or attempt == _MAX_RESTARTS:
                 return max(1, *(abs(code) for code in codes))
             print("graphstrap: a worker was killed, all start again from the last checkpoint", file=sys.stderr)
+        finally:
+            del os.environ[_RESTARTS]
     raise AssertionError("the last attempt returns")
