@@ -23,6 +23,7 @@ LEVELS = [
     {"source", "run", "methods"},
     {"model"},
     {"train"},
+    {"parallel"},
     {"layerwise"},
     {"embed", "evaluate", "neighbors"},
     {"estimator", "baselines", "shards"},

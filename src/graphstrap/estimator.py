@@ -25,6 +25,7 @@ from graphstrap.methods import Method, frozen_encoder
 from graphstrap.methods.semi_supervised import SemiSupervised, training_labels
 from graphstrap.model import Model
 from graphstrap.ops import resolve_device
+from graphstrap.parallel import ALONE, Workers, check_shareable, train_in_parallel
 from graphstrap.recipe import Recipe, load_recipe
 from graphstrap.run import START_FILE, Run
 from graphstrap.train import Evaluate, Mirror, Trainee, place_graph, train_together
@@ -84,16 +85,21 @@ class BGRL:
         start_from: BGRL | None = None,
         mirrors: Sequence[Mirror] = (),
         progress: bool = False,
+        workers: Workers = ALONE,
     ) -> Self:
         """Train on a graph; its labels are not looked at, nor is `y`. With `run`, leave a folder that can be resumed.
 
         `start_from` takes the weights of another fitted estimator: for a graph that has changed since. `mirrors` are
-        called with every record of metrics (see `train/mirror.py`).
+        called with every record of metrics (see `train/mirror.py`). Where several `workers` train one model (see
+        `parallel/`), each calls `fit` with the same arguments, and the first one writes the run folder.
         """
         start = self.build(graph, start_from=start_from)
+        check_shareable(self.model_.recipe, workers)
         prepared = self.model_.transform(graph)  # what can fail has failed before the folder appears
-        folder = None if run is None else self.create_run(Path(run), graph, source=source or {}, start=start)
-        train_estimators([self], graph, prepared, [folder], mirrors=mirrors, progress=progress)
+        folder = None
+        if run is not None and workers.is_first:
+            folder = self.create_run(Path(run), graph, source=source or {}, start=start)
+        train_estimators([self], graph, prepared, [folder], mirrors=mirrors, progress=progress, workers=workers)
         return self
 
     def build(self, graph: Graph, *, start_from: BGRL | None = None) -> Contents | None:
@@ -122,11 +128,12 @@ class BGRL:
         return recipe
 
     @classmethod
-    def resume(cls, run: str | Path, graph: Graph, *, progress: bool = False) -> Self:
+    def resume(cls, run: str | Path, graph: Graph, *, progress: bool = False, workers: Workers = ALONE) -> Self:
         """Go on with an interrupted run, exactly where its last checkpoint stands."""
         folder = Run.open(Path(run))
         estimator = cls.of_run(folder, graph)
-        train_estimators([estimator], graph, estimator.model_.transform(graph), [folder], progress=progress)
+        prepared = estimator.model_.transform(graph)
+        train_estimators([estimator], graph, prepared, [folder], progress=progress, workers=workers)
         return estimator
 
     @classmethod
@@ -241,8 +248,10 @@ def train_estimators(
     *,
     mirrors: Sequence[Mirror] = (),
     progress: bool = False,
+    workers: Workers = ALONE,
 ) -> None:
-    """Train estimators of one recipe side by side; `prepared` is the graph as their common transform gives it."""
+    """Train estimators of one recipe side by side, or one by several workers; `prepared` is the graph as their common
+    transform gives it."""
     device = resolve_device(estimators[0].device)
     model, recipe = estimators[0].model_, estimators[0].model_.recipe
     on_device = place_graph(
@@ -255,12 +264,18 @@ def train_estimators(
         model.module.to(device)
         trainees.append(Trainee(model.method, estimator.seed, run, _evaluation(model, graph, on_device), mirrors))
     recipe = estimators[0].recipe_
-    logs = train_together(trainees, on_device, recipe=recipe, progress=progress)
+    if workers.size > 1:
+        assert len(trainees) == 1
+        logs = [train_in_parallel(trainees[0], on_device, recipe=recipe, workers=workers, progress=progress)]
+    else:
+        logs = train_together(trainees, on_device, recipe=recipe, progress=progress)
     for estimator, run, records in zip(estimators, runs, logs, strict=True):
         estimator.metrics_ = records
-        _finish(estimator.model_, on_device)
-        if run is not None:
-            estimator.model_.save(run.folder)
+        if workers.is_first:
+            _finish(estimator.model_, on_device)
+            if run is not None:
+                estimator.model_.save(run.folder)
+        workers.take_module_from_first(estimator.model_.module)
 
 
 def _evaluation(model: Model, graph: Graph, prepared: Graph) -> Evaluate | None:

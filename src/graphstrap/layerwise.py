@@ -7,8 +7,9 @@ A GCN's layers as one pass each over the graph, Z being what a layer's neighbour
     Z_{i+1}  = H_i W_{i+1}                    at once, so that H_i is never held
     H_L      = the embeddings
 
-The numbers are those of a full pass. With a folder, Z and H are memory-mapped files in it, and a cut run goes on at the
-block where it was cut. Memory: one block, and 12 bytes a node for degrees.
+The numbers are those of a full pass. With a folder, Z and H are memory-mapped files in it, and a cut run goes on with
+the blocks that were missing. Several workers of one host share the blocks of each table, which are the same however
+many there are, and so are the bits. Memory: one block, and 12 bytes a node for degrees.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from graphstrap.encoders.mlp import MLP
 from graphstrap.errors import InputError
 from graphstrap.graph import Block, Graph
 from graphstrap.io.atomic import atomic_write
+from graphstrap.parallel import ALONE, Workers
 from graphstrap.quantised import QuantisedMatrix
 from graphstrap.sparse import SparseMatrix
 
 Array = np.ndarray[Any, Any]
 ROWS_PER_BLOCK = 1 << 16
-_PROGRESS_FILE = "progress.json"
 
 
 def has_layers(encoder: nn.Module) -> bool:
@@ -53,12 +54,16 @@ def embed_layers(
     device: torch.device | None = None,
     folder: Path | None = None,
     rows_per_block: int = ROWS_PER_BLOCK,
+    workers: Workers = ALONE,
 ) -> Array:
-    """(N, D) the encoder's embeddings of a prepared graph, in memory or as a memory map in `folder`."""
+    """(N, D) the encoder's embeddings of a prepared graph, in memory or as a memory map in `folder`, which several
+    workers need."""
     if not isinstance(encoder, GCN | MLP):
         raise InputError("layer-wise embedding knows the encoders gcn and mlp: embed full or sampled with this one")
     encoder.eval()
-    work = _Work(encoder, graph, device or graph.device, rows_per_block, folder)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    work = _Work(encoder, graph, device or graph.device, rows_per_block, folder, workers)
     table = work.make(0, _width(encoder, 0), work.first_rows)
     for index in range(len(encoder.layers)):
         table = work.make(index + 1, _width(encoder, index + 1), work.layer_rows(index, table))
@@ -132,26 +137,30 @@ class _Work:
     device: torch.device
     rows_per_block: int
     folder: Path | None
+    workers: Workers = ALONE
 
     def make(self, number: int, width: int, rows: Callable[[int, int], Tensor]) -> Array:
         """Table `number`, its rows computed block by block; blocks that an earlier run has finished are kept."""
         shape = (self.graph.num_nodes, width)
         if self.folder is None:
+            assert self.workers.size == 1
             table: Array = np.empty(shape, dtype=np.float32)
-            done = 0
-        else:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            path, done = self.folder / f"table-{number}.npy", self._rows_done(number)
-            mode: Any = "r+" if done and path.exists() else "w+"
-            table = np.lib.format.open_memmap(path, mode=mode, dtype=np.float32, shape=shape)
-            done = done if mode == "r+" else 0
-        for first, last in self.blocks():
-            if last <= done:
-                continue
+            for first, last in self.blocks():
+                table[first:last] = rows(first, last).float().cpu().numpy()
+            return table
+        path, done = self.folder / f"table-{number}.npy", _Done(self.folder, number, self._identity())
+        if self.workers.is_first and not done.is_begun(path):
+            np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape).flush()
+            done.begin()
+        self.workers.wait()
+        table = np.lib.format.open_memmap(path, mode="r+", dtype=np.float32, shape=shape)
+        missing = sorted(set(self.blocks()) - done.blocks())
+        self.workers.wait()  # until all have read what is missing
+        for first, last in self.workers.share(missing):
             table[first:last] = rows(first, last).float().cpu().numpy()
-            if self.folder is not None:
-                table.flush()  # type: ignore[attr-defined]
-                self._note(number, last)
+            table.flush()
+            done.add(self.workers.rank, first, last)
+        self.workers.wait()  # the next table is made of this one
         return table
 
     def blocks(self) -> Iterator[tuple[int, int]]:
@@ -210,27 +219,48 @@ class _Work:
             degrees = torch.segment_reduce(graph.edge_weights, "sum", offsets=graph.indptr, unsafe=True).cpu()
         return (degrees + 1.0).rsqrt()
 
-    # ---- what an earlier run has finished
-
-    def _rows_done(self, number: int) -> int:
-        assert self.folder is not None
-        path = self.folder / _PROGRESS_FILE
-        if not path.exists():
-            return 0
-        saved = json.loads(path.read_text(encoding="utf-8"))
-        if saved["identity"] != self._identity() or number > saved["table"]:
-            return 0
-        return self.graph.num_nodes if number < saved["table"] else int(saved["rows"])
-
-    def _note(self, number: int, rows: int) -> None:
-        assert self.folder is not None
-        with atomic_write(self.folder / _PROGRESS_FILE) as temporary:
-            temporary.write_text(json.dumps({"table": number, "rows": rows, "identity": self._identity()}))
-
     def _identity(self) -> list[Any]:
         """What must not have changed when a cut run goes on."""
         sums = [float(parameter.double().sum()) for parameter in self.encoder.state_dict().values()]
         return [self.graph.num_nodes, self.graph.num_edges, sums]
+
+
+@dataclass(frozen=True)
+class _Done:
+    """Which blocks of a table are on disk, as lines of text: each worker has a file of its own, and a line that a power
+    cut left half-written does not count."""
+
+    folder: Path
+    number: int
+    identity: list[Any]
+
+    def is_begun(self, table: Path) -> bool:
+        """Whether an earlier run of the same model on the same graph made the table."""
+        try:
+            return table.exists() and bool(json.loads(self._head.read_text(encoding="utf-8")) == self.identity)
+        except (OSError, ValueError):
+            return False
+
+    def begin(self) -> None:
+        for old in self._lists():
+            old.unlink()
+        with atomic_write(self._head) as temporary:
+            temporary.write_text(json.dumps(self.identity), encoding="utf-8")
+
+    def add(self, rank: int, first: int, last: int) -> None:
+        with (self.folder / f"done-{self.number}-{rank}.txt").open("a", encoding="utf-8") as file:
+            file.write(f"\n{first} {last} .")
+
+    def blocks(self) -> set[tuple[int, int]]:
+        lines = [line.split() for path in self._lists() for line in path.read_text(encoding="utf-8").splitlines()]
+        return {(int(words[0]), int(words[1])) for words in lines if len(words) == 3}
+
+    @property
+    def _head(self) -> Path:
+        return self.folder / f"table-{self.number}.json"
+
+    def _lists(self) -> list[Path]:
+        return list(self.folder.glob(f"done-{self.number}-*.txt"))
 
 
 def _times(block: Block | None, weight: Tensor, first: int, last: int, device: torch.device) -> Tensor:

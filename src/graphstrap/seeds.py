@@ -22,6 +22,7 @@ from graphstrap.evaluate import Evaluation, evaluate_many
 from graphstrap.graph import Graph
 from graphstrap.io.atomic import atomic_write
 from graphstrap.ops import resolve_device
+from graphstrap.parallel import ALONE, Workers
 from graphstrap.run import Run
 
 LIST_FILE = "seeds.json"
@@ -35,29 +36,48 @@ def fit_seeds(
     run: str | Path | None = None,
     source: Mapping[str, Any] | None = None,
     progress: bool = False,
+    workers: Workers = ALONE,
 ) -> list[BGRL]:
-    """Fit copies of an estimator, one for each seed."""
+    """Fit copies of an estimator, one for each seed; where there are several workers, each fits its share of them."""
     if len(set(seeds)) < len(seeds) or not seeds:
         raise InputError(f"seeds must be different numbers, at least one of them, got {list(seeds)}")
-    estimators = [BGRL(**{**estimator.get_params(), "seed": seed}) for seed in seeds]
+    estimators = [BGRL(**{**estimator.get_params(), "seed": seed}) for seed in workers.share(seeds)]
     for one in estimators:
         one.build(graph)
-    prepared = estimators[0].model_.transform(graph)
-    runs: list[Run | None] = [None] * len(seeds)
+    prepared = estimators[0].model_.transform(graph) if estimators else graph
+    if run is not None and workers.is_first:
+        _make_folder(Path(run), seeds)
+    workers.wait()
+    runs: list[Run | None] = [None] * len(estimators)
     if run is not None:
         folder = Path(run)
-        _make_folder(folder, seeds)
         runs = [one.create_run(folder / f"seed-{one.seed}", graph, source=source or {}) for one in estimators]
-    train_estimators(estimators, graph, prepared, runs, progress=progress)
+    _train(estimators, graph, prepared, runs, progress=progress, workers=workers)
     return estimators
 
 
-def resume_seeds(folder: str | Path, graph: Graph, *, progress: bool = False) -> list[BGRL]:
-    """Go on with interrupted seeds, each exactly where its last checkpoint stands."""
-    runs = [Run.open(one) for one in seed_folders(Path(folder))]
+def resume_seeds(folder: str | Path, graph: Graph, *, progress: bool = False, workers: Workers = ALONE) -> list[BGRL]:
+    """Go on with interrupted seeds, each exactly where its last checkpoint stands; each worker with its share."""
+    runs = [Run.open(one) for one in workers.share(seed_folders(Path(folder)))]
     estimators = [BGRL.of_run(run, graph) for run in runs]
-    train_estimators(estimators, graph, estimators[0].model_.transform(graph), runs, progress=progress)
+    prepared = estimators[0].model_.transform(graph) if estimators else graph
+    _train(estimators, graph, prepared, runs, progress=progress, workers=workers)
     return estimators
+
+
+def _train(
+    estimators: Sequence[BGRL],
+    graph: Graph,
+    prepared: Graph,
+    runs: Sequence[Run | None],
+    *,
+    progress: bool,
+    workers: Workers,
+) -> None:
+    """A worker's models, of which there may be none, side by side; then it waits for the others'."""
+    if estimators:
+        train_estimators(estimators, graph, prepared, runs, progress=progress)
+    workers.wait()
 
 
 def evaluate_runs(

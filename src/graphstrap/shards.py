@@ -26,6 +26,7 @@ from graphstrap.io.export import ids_path, write_embeddings
 from graphstrap.layerwise import embed_layers
 from graphstrap.methods import frozen_encoder
 from graphstrap.model import Model
+from graphstrap.parallel import ALONE, Workers
 from graphstrap.sparse import SparseMatrix
 
 ENDINGS = ("parquet", "npy")
@@ -41,21 +42,29 @@ def write_shards(
     rows_per_shard: int,
     ending: str = "parquet",
     how: str = "auto",
+    workers: Workers = ALONE,
 ) -> int:
-    """Embed a graph into a folder; the number of columns."""
+    """Embed a graph into a folder; the number of columns. Several workers share the blocks of layer-wise inference, and
+    the files."""
     if ending not in ENDINGS:
         raise InputError(f"shards are written as {' or '.join(ENDINGS)}, got {ending!r}")
     model.module.to(device)
     wanted = _contents(model, graph, rows_per_shard, ending)
-    _claim(folder, wanted)
+    if workers.is_first:
+        _claim(folder, wanted)
+    workers.wait()
     prepared = prepare(model, graph)
-    how = choose_way(model, prepared, device=device) if how == "auto" else how
+    if how == "auto":
+        how = "layers" if workers.size > 1 else choose_way(model, prepared, device=device)
+    if workers.size > 1 and how != "layers":
+        raise InputError(f"several workers share layers, not --how {how}: give --how layers, or one worker")
     if how == "layers":
-        h: Any = embed_layers(frozen_encoder(model.method), prepared, device=device, folder=folder / _WORK_FOLDER)
+        encoder, work_folder = frozen_encoder(model.method), folder / _WORK_FOLDER
+        h: Any = embed_layers(encoder, prepared, device=device, folder=work_folder, workers=workers)
     else:
         h = embed(model, graph, device=device, how=how)
     ids, width = graph.external_ids, 0
-    for number, first in enumerate(range(0, graph.num_nodes, rows_per_shard)):
+    for number, first in workers.share(list(enumerate(range(0, graph.num_nodes, rows_per_shard)))):
         last = min(first + rows_per_shard, graph.num_nodes)
         rows = np.asarray(h[first:last])
         if how == "layers" and model.own_features is not None and prepared.x is not None:
@@ -65,7 +74,9 @@ def write_shards(
         path = folder / f"part-{number:05}.{ending}"
         if not path.exists() or (ending == "npy" and not ids_path(path).exists()):
             write_embeddings(path, ids[first:last], rows)
-    shutil.rmtree(folder / _WORK_FOLDER, ignore_errors=True)
+    workers.wait()
+    if workers.is_first:
+        shutil.rmtree(folder / _WORK_FOLDER, ignore_errors=True)
     return width
 
 

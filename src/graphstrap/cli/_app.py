@@ -55,7 +55,7 @@ app.add_typer(bench, name="bench")
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     try:
-        app(args=arguments, standalone_mode=True)
+        app(args=arguments, standalone_mode=True, obj=sys.argv[1:] if arguments is None else arguments)
     except SystemExit as finished:
         return int(finished.code or 0)
     except (InputError, DivergedError) as error:

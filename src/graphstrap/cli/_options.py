@@ -12,6 +12,7 @@ import typer
 from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL
 from graphstrap.graph import Graph
+from graphstrap.parallel import is_worker, launch
 from graphstrap.run import Run
 from graphstrap.seeds import seed_folders
 from graphstrap.source import Source
@@ -21,6 +22,9 @@ Edges = Annotated[str | None, typer.Option(help="Edge table: CSV or Parquet, or 
 Nodes = Annotated[str | None, typer.Option(help="Node table: an id column, feature columns, label, split, type.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
+NumWorkers = Annotated[
+    int, typer.Option("--workers", help="Processes on this host that share the work (see docs/parallel.md).", min=1)
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no notes.")]
 
 SourceColumn = Annotated[str | None, typer.Option(help="Edge column of source ids [default: `source`, or the first].")]
@@ -37,6 +41,12 @@ FeatureColumns = Annotated[str | None, typer.Option(help="Feature columns, separ
 IgnoreColumns = Annotated[str | None, typer.Option(help="Columns to leave out, separated by commas.")]
 Directed = Annotated[bool, typer.Option("--directed", help="Keep edge directions instead of adding every reverse.")]
 IgnoreUnknownNodes = Annotated[bool, typer.Option("--ignore-unknown-nodes", help="Drop edges that name unknown nodes.")]
+
+
+def launched(context: typer.Context, num_workers: int) -> None:
+    """Where several workers are asked for and this is none of them yet: run the same command in each, and leave."""
+    if num_workers > 1 and not is_worker():
+        raise typer.Exit(launch(context.find_root().obj, num_workers))
 
 
 def names(text: str | None) -> tuple[str, ...] | None:

@@ -13,12 +13,14 @@ from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL
 from graphstrap.io.export import check_embeddings_path, write_embeddings
 from graphstrap.ops import resolve_device
+from graphstrap.parallel import is_worker, joined
 from graphstrap.run import Run
 from graphstrap.shards import write_shards
 from graphstrap.source import Source
 
 
 def embed(
+    context: typer.Context,
     folder: o.RunFolder,
     to: Annotated[
         Path,
@@ -38,6 +40,7 @@ def embed(
     ] = 0,
     file_format: Annotated[str, typer.Option(help="Of the files in a folder: parquet or npy.")] = "parquet",
     device: o.Device = "auto",
+    workers: o.NumWorkers = 1,
     quiet: o.Quiet = False,
 ) -> None:
     """Write ids and vectors. With --edges and --nodes: of new nodes or of a new graph, without retraining.
@@ -49,7 +52,10 @@ def embed(
     if rows_per_file and edges is not None:
         raise InputError("--rows-per-file is for the run's own graph: leave it out with --edges")
     if not rows_per_file:
+        if workers > 1 or is_worker():
+            raise InputError("several workers write a folder of files: give --rows-per-file 1000000, or one worker")
         check_embeddings_path(to)
+    o.launched(context, workers)
     run = Run.open(folder)
     model = BGRL.load(folder, device=device)
     if edges is None:
@@ -64,16 +70,20 @@ def embed(
             ignore_columns=o.names(ignore_columns) or (),
         )
     if rows_per_file:
-        width = write_shards(
-            model.model_,
-            graph,
-            to,
-            device=resolve_device(device),
-            rows_per_shard=rows_per_file,
-            ending=file_format,
-            how=how,
-        )
-        print(f"{to}: {graph.num_nodes:,} nodes, {width} columns, {rows_per_file:,} nodes a file")
+        on = resolve_device(device)
+        with joined(on) as several:
+            width = write_shards(
+                model.model_,
+                graph,
+                to,
+                device=on,
+                rows_per_shard=rows_per_file,
+                ending=file_format,
+                how=how,
+                workers=several,
+            )
+        if several.is_first:
+            print(f"{to}: {graph.num_nodes:,} nodes, {width} columns, {rows_per_file:,} nodes a file")
         return
     h = model.embed(graph, how=how)
     ids = graph.external_ids

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from graphstrap.cli import _options as o
+from graphstrap.cli.resume import resume
 from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL
 from graphstrap.io.tables import TableOptions
 from graphstrap.ops import resolve_device
+from graphstrap.parallel import Workers, is_worker, joined, num_restarts
 from graphstrap.recipe import Recipe, load_recipe, parse_settings
-from graphstrap.seeds import fit_seeds
+from graphstrap.run import Run
+from graphstrap.seeds import fit_seeds, seed_folders
 from graphstrap.source import Source
-from graphstrap.train import InterruptedTrainingError, make_mirrors
+from graphstrap.train import InterruptedTrainingError, Mirror, make_mirrors
 
 
 def fit(
+    context: typer.Context,
     source: Annotated[
         str | None, typer.Argument(help="A dataset's name (see `datasets`), an .npz file or a store.")
     ] = None,
@@ -42,6 +47,7 @@ def fit(
         list[str] | None, typer.Option(help="Also send metrics to tensorboard:FOLDER or mlflow[:EXPERIMENT].")
     ] = None,
     device: o.Device = "auto",
+    workers: o.NumWorkers = 1,
     source_column: o.SourceColumn = None,
     target_column: o.TargetColumn = None,
     weight_column: o.WeightColumn = None,
@@ -61,7 +67,10 @@ def fit(
     """Train on a graph without looking at its labels; everything lands in a run folder."""
     if run is None:
         raise InputError("name the folder that the run is to live in: --run DIR")
-    if run.exists():
+    if run.exists() and num_restarts():  # it was begun by workers of whom one was killed
+        resume(context, run, quiet=quiet)
+        return
+    if run.exists() and not is_worker():
         raise InputError(f"run folder {run} exists: choose another --run, or go on with `graphstrap resume {run}`")
     options = TableOptions(
         source=source_column,
@@ -86,8 +95,7 @@ def fit(
         raise InputError("--seeds trains fresh models, --from starts from given weights: choose one of them")
     if seeds > 1 and send_to:
         raise InputError("--send-to shows one model's metrics, --seeds trains several: choose one of them")
-    mirrors = make_mirrors(send_to or [])
-    resolve_device(device)
+    on = resolve_device(device)
     (load_recipe(recipe) if recipe not in (None, "default") else Recipe()).with_settings(settings)  # mistakes show now
     where = Source(source, edges, nodes, options)
     earlier = None if from_ is None else BGRL.load(from_)
@@ -97,28 +105,50 @@ def fit(
         seed=seed,
         device=device,
     )
+    o.launched(context, workers)
+    with joined(on) as several:
+        quiet = quiet or not several.is_first
+        mirrors = make_mirrors(send_to or [] if several.is_first else [])
+        _fit(estimator, where, run, earlier=earlier, num_seeds=seeds, mirrors=mirrors, workers=several, quiet=quiet)
+
+
+def _fit(
+    estimator: BGRL,
+    where: Source,
+    run: Path,
+    *,
+    earlier: BGRL | None,
+    num_seeds: int,
+    mirrors: Sequence[Mirror],
+    workers: Workers,
+    quiet: bool,
+) -> None:
+    """What every worker does; the first one speaks."""
     graph = where.load()
     o.note(f"{graph}\n{graph.cleaning}", quiet=quiet)
     estimator.resolve(graph)
     for reason in estimator.reasons_:
         o.note(f"  {reason}", quiet=quiet)
     try:
-        if seeds > 1:
-            numbers = range(seed, seed + seeds)
-            fitted = fit_seeds(estimator, graph, seeds=numbers, run=run, source=where.to_dict(), progress=not quiet)
+        options: dict[str, Any] = {"run": run, "source": where.to_dict(), "progress": not quiet, "workers": workers}
+        if num_seeds > 1:
+            fit_seeds(estimator, graph, seeds=range(estimator.seed, estimator.seed + num_seeds), **options)
         else:
-            options_of_run: dict[str, Any] = {"run": run, "source": where.to_dict(), "start_from": earlier}
-            fitted = [estimator.fit(graph, **options_of_run, mirrors=mirrors, progress=not quiet)]
+            estimator.fit(graph, **options, start_from=earlier, mirrors=mirrors)
     except InterruptedTrainingError as stop:
-        o.note(f"{stop}, saved: go on with `graphstrap resume {run}`")
+        o.note(f"{stop}, saved: go on with `graphstrap resume {run}`", quiet=not workers.is_first)
         raise typer.Exit(130) from stop
-    loss = sum(one.metrics_[-1]["loss"] for one in fitted) / len(fitted)
-    models = "" if seeds == 1 else f"{seeds} models, "
-    print(f"{run}: {models}trained {fitted[0].recipe_.train.steps} steps, loss {loss:.4f}")
-    if min(one.metrics_[-1]["spread"] for one in fitted) < 0.01:
+    if not workers.is_first:
+        return
+    runs = [Run.open(one) for one in seed_folders(run) or [run]]
+    last = [one.metrics()[-1] for one in runs]
+    models = "" if num_seeds == 1 else f"{num_seeds} models, "
+    loss = sum(record["loss"] for record in last) / len(last)
+    print(f"{run}: {models}trained {runs[0].recipe.train.steps} steps, loss {loss:.4f}")
+    if min(record["spread"] for record in last) < 0.01:
         o.note("warning: all nodes have nearly the same embedding: are the features constant, or the graph very small?")
     o.note(
-        f"next: graphstrap {'evaluate' if seeds > 1 else 'embed'} {run}"
-        + ("" if seeds > 1 else " --to embeddings.parquet"),
+        f"next: graphstrap {'evaluate' if num_seeds > 1 else 'embed'} {run}"
+        + ("" if num_seeds > 1 else " --to embeddings.parquet"),
         quiet=quiet,
     )

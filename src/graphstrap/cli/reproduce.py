@@ -13,6 +13,7 @@ from rich.table import Table as ScreenTable
 from graphstrap.cli import _options as o
 from graphstrap.io.atomic import atomic_write
 from graphstrap.ops import resolve_device
+from graphstrap.parallel import joined
 
 if TYPE_CHECKING:
     from graphstrap.reproduce.render import Report
@@ -24,6 +25,7 @@ _TABLES = (
 
 
 def reproduce(
+    context: typer.Context,
     table: Annotated[str, typer.Argument(help=_TABLES)],
     datasets: Annotated[str | None, typer.Option(help="Graphs, separated by commas [default: the table's].")] = None,
     methods: Annotated[str | None, typer.Option(help="Rows, separated by commas [default: the table's].")] = None,
@@ -41,6 +43,7 @@ def reproduce(
     ledger: Annotated[Path, typer.Option(help="Where finished cells are kept.")] = Path("runs/ledger.jsonl"),
     to: Annotated[Path | None, typer.Option(help="Folder for the table as Markdown, CSV, PNG and SVG.")] = None,
     device: o.Device = "auto",
+    workers: o.NumWorkers = 1,
     quiet: o.Quiet = False,
 ) -> None:
     """Compute the cells that are missing, then show the table. Finished cells are never computed twice."""
@@ -51,18 +54,8 @@ def reproduce(
     from graphstrap.reproduce.run import Filling
     from graphstrap.reproduce.tables import chosen_datasets, chosen_variants, find_tables
 
-    limit = None if memory_limit is None else parse_bytes(memory_limit)
-    how = Filling(
-        quick=quick,
-        again=again,
-        device=device,
-        memory_limit=limit,
-        together=together,
-        deadline=Deadline(minutes),
-        note=lambda text: o.note(text, quiet=quiet),
-        progress=not quiet and sys.stderr.isatty(),
-    )
-    wanted, kept = find_tables(table), Ledger(ledger)
+    limit, on = None if memory_limit is None else parse_bytes(memory_limit), resolve_device(device)
+    wanted = find_tables(table)
     chosen = [
         (
             one,
@@ -73,11 +66,29 @@ def reproduce(
         )
         for one in wanted
     ]
+    o.launched(context, workers)
+    with joined(on) as several:
+        how = Filling(
+            quick=quick,
+            again=again,
+            device=device,
+            memory_limit=limit,
+            together=together,
+            deadline=Deadline(minutes),
+            note=lambda text: o.note(text, quiet=quiet),
+            workers=several,
+            progress=not quiet and sys.stderr.isatty() and several.is_first,
+        )
+        kept = Ledger(ledger)
+        for one, parts in chosen:
+            if not show and how.deadline.seconds_left > 0:
+                fill(one, kept, how, num_seeds=seeds, **parts)
+        several.wait()
+    if not several.is_first:
+        return
+    kept = Ledger(ledger)  # with what other workers have added
     for one, parts in chosen:
-        if not show and how.deadline.seconds_left > 0:
-            fill(one, kept, how, num_seeds=seeds, **parts)
-    for one, parts in chosen:
-        report = make_report(one, kept, quick=quick, device=resolve_device(device).type, memory_limit=limit, **parts)
+        report = make_report(one, kept, quick=quick, device=on.type, memory_limit=limit, **parts)
         _print(report)
         if to is not None:
             _write(report, to)

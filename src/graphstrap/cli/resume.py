@@ -2,30 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import typer
 
 from graphstrap.cli import _options as o
 from graphstrap.estimator import BGRL
+from graphstrap.ops import resolve_device
+from graphstrap.parallel import Workers, joined
 from graphstrap.run import Run
 from graphstrap.seeds import resume_seeds, seed_folders
 from graphstrap.source import Source
 from graphstrap.train import InterruptedTrainingError
 
 
-def resume(folder: o.RunFolder, quiet: o.Quiet = False) -> None:
+def resume(context: typer.Context, folder: o.RunFolder, workers: o.NumWorkers = 1, quiet: o.Quiet = False) -> None:
     """Go on with an interrupted run; on the same machine the result is the uninterrupted run's, bit for bit."""
     runs = [Run.open(one) for one in seed_folders(folder) or [folder]]
     if all(run.is_finished for run in runs):
         print(f"{folder}: finished already")
         return
+    o.launched(context, workers)
+    with joined(resolve_device(runs[0].info["device"])) as several:
+        resume_runs(folder, runs, workers=several, quiet=quiet)
+
+
+def resume_runs(folder: Path, runs: Sequence[Run], *, workers: Workers, quiet: bool) -> None:
+    """Load the graph of these runs, the one or the seeds of a folder, and go on with them."""
+    quiet = quiet or not workers.is_first
     graph = Source.from_dict(runs[0].info["source"]).load()
     try:
         if seed_folders(folder):
-            resume_seeds(folder, graph, progress=not quiet)
+            resume_seeds(folder, graph, progress=not quiet, workers=workers)
         else:
-            BGRL.resume(folder, graph, progress=not quiet)
+            BGRL.resume(folder, graph, progress=not quiet, workers=workers)
     except InterruptedTrainingError as stop:
-        o.note(f"{stop}, saved: go on with `graphstrap resume {folder}`")
+        o.note(f"{stop}, saved: go on with `graphstrap resume {folder}`", quiet=not workers.is_first)
         raise typer.Exit(130) from stop
+    if not workers.is_first:
+        return
     loss = sum(run.metrics()[-1]["loss"] for run in runs) / len(runs)
     print(f"{folder}: trained {runs[0].recipe.train.steps} steps, loss {loss:.4f}")

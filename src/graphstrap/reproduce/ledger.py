@@ -6,6 +6,7 @@ lacks.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -31,13 +32,14 @@ class Ledger:
         return list(found.values())
 
     def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Write rows to the disk, each whole."""
+        """Write rows to the disk, each whole; others may be adding theirs."""
         new = [dict(row) for row in rows]
         text = "".join(json.dumps(row) + "\n" for row in new)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            _drop_half_a_line(self.path)
             with self.path.open("a", encoding="utf-8") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed
+                _drop_half_a_line(self.path)
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())

@@ -33,7 +33,8 @@ def fill(
 ) -> None:
     """Compute what the ledger lacks."""
     if table.kind == "memory":
-        fill_peaks(ledger, how, variants=variants, datasets=datasets)
+        if how.workers.is_first:  # what is measured is to have the device for itself
+            fill_peaks(ledger, how, variants=variants, datasets=datasets)
     else:
         fill_ledger(table, ledger, how, variants=variants, datasets=datasets, num_seeds=num_seeds)
 

@@ -17,6 +17,7 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.methods.mvgrl import free_bytes
 from graphstrap.ops import resolve_device
+from graphstrap.parallel import ALONE, Workers
 from graphstrap.reproduce.cells import compute_cells
 from graphstrap.reproduce.curves import NUM_CURVE_SEEDS
 from graphstrap.reproduce.deadline import Deadline, TimeUpError, expected_seconds
@@ -39,6 +40,7 @@ class Filling:
     Args:
         together: seeds in one program; None for as many as fit on CUDA, and 1 on a CPU.
         again: compute cells that the ledger holds already, too.
+        workers: each computes its share of every row's seeds.
     """
 
     quick: bool = False
@@ -48,6 +50,7 @@ class Filling:
     together: int | None = None
     deadline: Deadline = field(default_factory=lambda: Deadline(None))
     note: Note = print
+    workers: Workers = ALONE
     progress: bool = False
 
 
@@ -85,7 +88,9 @@ def _fill_row(table: Table, ledger: Ledger, how: Filling, graph: Graph, variant:
     if why_not(variant, graph.name):
         how.note(f"{name}: {why_not(variant, graph.name)}")
         return
-    todo = [seed for seed in seeds if how.again or not _has(table, ledger, how, graph, variant, seed)]
+    todo = [
+        seed for seed in how.workers.share(seeds) if how.again or not _has(table, ledger, how, graph, variant, seed)
+    ]
     cell = {
         "dataset": graph.name,
         "variant": variant,

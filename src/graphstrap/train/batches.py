@@ -18,8 +18,15 @@ _MOST_OF_MEMORY = 0.6
 _WEIGHTS_ARE_FEATURES = ("gat", "mpnn")
 
 
-def make_batches(graph: Graph, *, recipe: Recipe, seed: int, device: torch.device) -> Prefetcher:
-    """Batches of a prepared graph, each a function of (seed, step)."""
+def make_batches(
+    graph: Graph,
+    *,
+    recipe: Recipe,
+    seed: int,
+    device: torch.device,
+    share: Callable[[Tensor], Tensor] | None = None,
+) -> Prefetcher:
+    """Batches of a prepared graph, each a function of (seed, step); with `share`, around some of the step's roots."""
     settings = recipe.sampling
     sampler = make_sampler(graph, recipe)
     gatherer = Gatherer(graph, device=device, num_hot=settings.hot_nodes)
@@ -31,6 +38,8 @@ def make_batches(graph: Graph, *, recipe: Recipe, seed: int, device: torch.devic
             roots = choose_roots(step)
         else:
             roots = roots_at(step, candidates=graph.num_nodes, batch_size=settings.batch_size, seed=seed)
+        if share is not None:
+            roots = share(roots)
         return gatherer.fill(sampler.sample(roots, seed=seed, step=step, are_distinct=True))
 
     return Prefetcher(make, last_step=recipe.train.steps, device=device, depth=settings.prefetch)

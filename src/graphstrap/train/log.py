@@ -5,22 +5,31 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from graphstrap.run import Run
 from graphstrap.train.mirror import Mirror
 from graphstrap.train.monitor import describe_moments, embedding_moments
+
+
+class Journal(Protocol):
+    """What a run folder does for training."""
+
+    def restore(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> int: ...
+
+    def checkpoint(self, module: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None: ...
+
+    def log(self, record: Mapping[str, Any]) -> None: ...
 
 
 class Log:
     """Metrics of this session, and the clock that says how old the last checkpoint is."""
 
     def __init__(
-        self, run: Run | None, *, start: int, check: Callable[[float, int], None], mirrors: Sequence[Mirror] = ()
+        self, run: Journal | None, *, start: int, check: Callable[[float, int], None], mirrors: Sequence[Mirror] = ()
     ) -> None:
         self.records: list[dict[str, Any]] = []
         self.speed, self.loss = 0.0, float("nan")

@@ -14,15 +14,15 @@ from torch import Tensor
 from graphstrap.graph import Graph
 from graphstrap.methods import Method
 from graphstrap.recipe import Recipe
-from graphstrap.run import Run
 from graphstrap.train.interrupt import Interrupt
-from graphstrap.train.log import Log
+from graphstrap.train.log import Journal, Log
 from graphstrap.train.memory import keep_freed_memory
 from graphstrap.train.mirror import Mirror
 from graphstrap.train.progress import TrainingBar
 from graphstrap.train.step import EagerStep, StepsTogether, make_step
 
 Evaluate = Callable[[Method], dict[str, float]]
+MakeStep = Callable[..., EagerStep]
 
 
 class InterruptedTrainingError(Exception):
@@ -43,7 +43,7 @@ class Trainee:
 
     method: Method
     seed: int
-    run: Run | None = None
+    run: Journal | None = None
     evaluate: Evaluate | None = None
     mirrors: Sequence[Mirror] = ()
 
@@ -54,7 +54,7 @@ def train(
     *,
     recipe: Recipe,
     seed: int,
-    run: Run | None = None,
+    run: Journal | None = None,
     evaluate: Evaluate | None = None,
     progress: bool = False,
 ) -> list[dict[str, Any]]:
@@ -66,14 +66,24 @@ def train(
 
 
 def train_together(
-    trainees: Sequence[Trainee], graph: Graph, *, recipe: Recipe, progress: bool = False
+    trainees: Sequence[Trainee],
+    graph: Graph,
+    *,
+    recipe: Recipe,
+    progress: bool = False,
+    make_step: MakeStep = make_step,
+    interrupt: Interrupt | None = None,
 ) -> list[list[dict[str, Any]]]:
-    """Train every model, each as it would be trained alone. Returns the metrics of each."""
+    """Train every model, each as it would be trained alone. Returns the metrics of each.
+
+    `make_step(method, graph, recipe=, seed=)` makes what is called at every step; `interrupt` says when to stop.
+    """
     keep_freed_memory()
-    courses = [_Course(trainee, graph, recipe) for trainee in trainees]
+    courses = [_Course(trainee, graph, recipe, make_step) for trainee in trainees]
     take_steps = StepsTogether([course.take_step for course in courses])
     start, steps = max(course.start for course in courses), recipe.train.steps
-    with TrainingBar(steps, start=start, shown=progress) as bar, Interrupt() as interrupt, ExitStack() as at_exit:
+    with TrainingBar(steps, start=start, shown=progress) as bar, ExitStack() as at_exit:
+        interrupt = at_exit.enter_context(interrupt or Interrupt())
         for course in courses:
             at_exit.callback(course.take_step.close)
             course.catch_up(start)  # an interruption may have found some of them saved and others not
@@ -90,9 +100,9 @@ def train_together(
 class _Course:
     """One model's way through training: its step, its log, its checkpoints."""
 
-    def __init__(self, trainee: Trainee, graph: Graph, recipe: Recipe) -> None:
+    def __init__(self, trainee: Trainee, graph: Graph, recipe: Recipe, make_step: MakeStep) -> None:
         self.trainee, self.settings = trainee, recipe.train
-        self.take_step: EagerStep = make_step(trainee.method, graph, recipe=recipe, seed=trainee.seed)
+        self.take_step = make_step(trainee.method, graph, recipe=recipe, seed=trainee.seed)
         module, optimizer = self.take_step.module, self.take_step.optimizer
         self.start = 0 if trainee.run is None else trainee.run.restore(module, optimizer)
         self.log = Log(trainee.run, start=self.start, check=_raise_if_diverged, mirrors=trainee.mirrors)

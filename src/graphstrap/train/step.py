@@ -13,7 +13,7 @@ import gc
 import logging
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, cast
@@ -85,9 +85,14 @@ class EagerStep:
             loss, stats = self.method.loss(batch, views)
             self.optimizer.zero_grad(set_to_none=True)
             torch.autograd.backward(loss)
+        loss = self.gradients_made(loss.detach(), batch)
         self.optimizer.step()
         self.method.after_step(step)
-        return loss.detach(), stats
+        return loss, stats
+
+    def gradients_made(self, loss: Tensor, batch: Graph) -> Tensor:
+        """What happens to gradients and loss before they are used: nothing."""
+        return loss
 
 
 class DrawnStep(EagerStep):
@@ -102,11 +107,19 @@ class DrawnStep(EagerStep):
 
 
 class SampledStep(EagerStep):
-    """The same step on a batch of its own, made while the step before runs."""
+    """The same step on a batch of its own, made while the step before runs; with `share`, around some of its roots."""
 
-    def __init__(self, method: Method, graph: Graph, *, recipe: Recipe, seed: int) -> None:
+    def __init__(
+        self,
+        method: Method,
+        graph: Graph,
+        *,
+        recipe: Recipe,
+        seed: int,
+        share: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
         super().__init__(method, graph, recipe=recipe, seed=seed)
-        self._batches = make_batches(graph, recipe=recipe, seed=seed, device=self.device)
+        self._batches = make_batches(graph, recipe=recipe, seed=seed, device=self.device, share=share)
 
     def batch(self, step: int) -> Graph:
         return self._batches(step)

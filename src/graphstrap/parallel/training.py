@@ -1,0 +1,154 @@
+"""Data-parallel training: all that differs from one process.
+
+    roots         a step's roots are those of one process; each worker takes every size-th of them
+    gradient      g = sum_r n_r g_r / sum_r n_r, n_r roots on worker r: that of the whole batch, as its loss is a mean
+    loss          likewise, so every worker logs the loss of the whole batch
+    target        moves on each worker by the same weights and the same global step: it is the same everywhere
+    run folder    the first worker's; others get its state where a run is resumed
+    signals       a worker that is told to stop tells the others, and all stop after the same step
+
+What is sampled for a root and which of its edges survive are hashes of global ids, so with disjoint batches and without
+batch norm a step of several workers is the step of one, up to rounding. With merged batches (`sampling.disjoint` false)
+nodes are merged within each worker's share. Batch norm is local: each worker normalises by its own share, and the
+running statistics that are saved are the first worker's. Methods that compare roots with each other (grace, gca, dgi,
+barlow-twins) do so within each share. Semi-supervised means are exact where labelled and unlabelled roots of a batch
+both divide by the number of workers.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from graphstrap.errors import InputError
+from graphstrap.graph import Graph
+from graphstrap.methods import Method
+from graphstrap.parallel.workers import Workers
+from graphstrap.recipe import Recipe
+from graphstrap.train import Journal, Trainee, train_together
+from graphstrap.train.interrupt import Interrupt
+from graphstrap.train.step import SampledStep
+
+
+def train_in_parallel(
+    trainee: Trainee, graph: Graph, *, recipe: Recipe, workers: Workers, progress: bool = False
+) -> list[dict[str, Any]]:
+    """`train`, by several workers, each of which calls this. Only the first one's run, mirrors and evaluation count."""
+    check_shareable(recipe, workers)
+    if not workers.is_first:
+        trainee = replace(trainee, evaluate=None, mirrors=())
+    trainee = replace(trainee, run=SharedJournal(trainee.run, workers))
+    interrupt = SharedInterrupt(workers)
+    return train_together(
+        [trainee],
+        graph,
+        recipe=recipe,
+        progress=progress and workers.is_first,
+        make_step=partial(SharedStep, workers=workers, interrupt=interrupt),
+        interrupt=interrupt,
+    )[0]
+
+
+def check_shareable(recipe: Recipe, workers: Workers) -> None:
+    """Whether several workers can train this recipe's model together."""
+    if workers.size > 1 and not recipe.sampling.fan_outs:
+        raise InputError(
+            "several workers share the roots of sampled batches: give --set sampling.fan_outs=[10,10], or one worker"
+        )
+    size = recipe.sampling.batch_size
+    if workers.size > size:
+        raise InputError(f"sampling.batch_size is {size}, too few roots for {workers.size} workers: raise it")
+
+
+class SharedStep(SampledStep):
+    """A step on this worker's share of the roots, with the gradient of all of them."""
+
+    def __init__(
+        self,
+        method: Method,
+        graph: Graph,
+        *,
+        recipe: Recipe,
+        seed: int,
+        workers: Workers,
+        interrupt: SharedInterrupt | None = None,
+    ) -> None:
+        super().__init__(
+            method, graph, recipe=recipe, seed=seed, share=lambda roots: roots[workers.rank :: workers.size]
+        )
+        self.workers, self.interrupt = workers, interrupt
+
+    def gradients_made(self, loss: Tensor, batch: Graph) -> Tensor:
+        """Replace this worker's gradients and loss by those of the whole batch: one sum over workers."""
+        learned = [p for group in self.optimizer.param_groups for p in group["params"]]
+        for parameter in learned:
+            if parameter.grad is None:  # another worker may have one
+                parameter.grad = torch.zeros_like(parameter)
+        gradients = [parameter.grad for parameter in learned]
+        flat = torch.cat([*(gradient.reshape(-1) for gradient in gradients), loss.reshape(1).to(gradients[0].dtype)])
+        num_roots = flat.new_full((1,), float(batch.num_roots or 0))
+        flat = self.workers.add(torch.cat([flat * num_roots, num_roots]))
+        *means, loss = torch.split(flat[:-1] / flat[-1], [*(gradient.numel() for gradient in gradients), 1])
+        for gradient, mean in zip(gradients, means, strict=True):
+            gradient.copy_(mean.view_as(gradient))
+        if self.interrupt is not None:
+            self.interrupt.exchange()
+        return loss.squeeze(0)
+
+
+class SharedInterrupt(Interrupt):
+    """`requested` as soon as any worker was asked to stop, after the same step on all of them."""
+
+    def __init__(self, workers: Workers) -> None:
+        super().__init__()
+        self._workers, self._num_signals = workers, 0
+
+    def exchange(self) -> None:
+        """Once a step, on the CPU: a GPU's work in hand is not waited for."""
+        self.requested = int(self._workers.add(torch.tensor([self._num_signals]))) > 0
+
+    def _notice(self, number: int, frame: FrameType | None) -> None:
+        self._num_signals += 1
+        if self._num_signals > 2 and number == signal.SIGINT:  # a terminal and a launcher may each send the first one
+            raise KeyboardInterrupt
+
+
+class SharedJournal:
+    """The first worker's run folder, if it has one, as all workers see it."""
+
+    def __init__(self, run: Journal | None, workers: Workers) -> None:
+        self._run, self._workers = run if workers.is_first else None, workers
+
+    def restore(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+        """Every worker begins with the state of the first."""
+        step = torch.tensor([0 if self._run is None else self._run.restore(module, optimizer)])
+        self._workers.take_from_first([step])
+        self._workers.take_module_from_first(module)
+        if int(step):
+            for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+                self._workers.take_from_first(_moments(optimizer, parameter))
+        return int(step)
+
+    def checkpoint(self, module: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
+        if self._run is not None:
+            self._run.checkpoint(module, optimizer, step)
+
+    def log(self, record: Mapping[str, Any]) -> None:
+        if self._run is not None:
+            self._run.log(record)
+
+
+def _moments(optimizer: torch.optim.Optimizer, parameter: Tensor) -> list[Tensor]:
+    """The optimiser's state of a parameter; zeros where it has none yet."""
+    state = optimizer.state[parameter]
+    if not state:
+        state["step"] = torch.zeros((), device=parameter.device if parameter.is_cuda else "cpu")
+        state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
+    return [state[name] for name in ("step", "exp_avg", "exp_avg_sq")]

@@ -1,0 +1,143 @@
+"""Workers: processes that run the same command and know their number.
+
+    graphstrap fit ... --workers 2               starts them here, with torchrun's launcher
+    torchrun --nproc-per-node 2 -m graphstrap fit ...    starts them from outside, on one host or on many
+
+Both set RANK, WORLD_SIZE, LOCAL_RANK and an address to meet at; `joined` reads them. Tensors on a CPU travel by gloo,
+those on a GPU by NCCL. A program that nobody started so is one worker, ALONE, for whom nothing is sent anywhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from graphstrap.errors import InputError
+
+T = TypeVar("T")
+
+# The first worker evaluates, saves and finishes while the others wait; one that died is noticed at once.
+_PATIENCE = timedelta(hours=6)
+_MAX_RESTARTS = 3
+_RESTARTS = "GRAPHSTRAP_RESTARTS"
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Which of how many workers this process is."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this one writes the run folder and speaks to the user."""
+        return self.rank == 0
+
+    def share(self, items: Sequence[T]) -> Sequence[T]:
+        """Every size-th item from rank on: the shares of all workers are all items, none twice."""
+        return items[self.rank :: self.size]
+
+    def add(self, tensor: Tensor) -> Tensor:
+        """The sum over workers, in place; the same bits for each of them."""
+        if self.size > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def take_from_first(self, tensors: Sequence[Tensor]) -> None:
+        """Overwrite these with the first worker's."""
+        if self.size > 1:
+            for tensor in tensors:
+                dist.broadcast(tensor, src=0)
+
+    def take_module_from_first(self, module: nn.Module) -> None:
+        with torch.no_grad():
+            self.take_from_first(list(module.state_dict().values()))
+
+    def wait(self) -> None:
+        """Until all have come this far."""
+        if self.size > 1:
+            dist.barrier()
+
+
+ALONE = Workers()
+
+
+def is_worker() -> bool:
+    """Whether a launcher has started this process as one of several."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
+
+
+def num_restarts() -> int:
+    """How often the workers of this job have been started again, by our launcher or by torchrun."""
+    return int(os.environ.get(_RESTARTS, "0")) + int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
+@contextmanager
+def joined(device: torch.device) -> Iterator[Workers]:
+    """The workers that this process is one of, met; ALONE where nobody started others."""
+    if not is_worker():
+        yield ALONE
+        return
+    if device.type == "cuda":
+        local = int(os.environ.get("LOCAL_RANK", "0"))
+        if local >= torch.cuda.device_count():
+            raise InputError(
+                f"worker {local} of this host has no GPU, there are {torch.cuda.device_count()}: start as many workers "
+                "as GPUs, or give --device cpu"
+            )
+        torch.cuda.set_device(local)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=_PATIENCE)
+    try:
+        yield Workers(dist.get_rank(), dist.get_world_size())
+    finally:
+        dist.destroy_process_group()
+
+
+def launch(arguments: Sequence[str], num_workers: int) -> int:
+    """Run `graphstrap ARGUMENTS` in so many processes on this host; the exit code.
+
+    Where a signal killed a worker, all are started again and go on from the last checkpoint. Other failures are
+    final: they would come again.
+    """
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # workers say what is wrong themselves
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // num_workers)))
+    config: Any = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=num_workers,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        run_id=str(os.getpid()),
+        max_restarts=0,
+        monitor_interval=0.2,
+    )
+    for attempt in range(_MAX_RESTARTS + 1):
+        os.environ[_RESTARTS] = str(attempt)
+        try:
+            elastic_launch(config, sys.executable)("-m", "graphstrap", *arguments)
+            return 0
+        except SignalException:
+            return 130
+        except ChildFailedError as error:
+            codes = [failure.exitcode for failure in error.failures.values()]
+            if min(codes) >= 0 or attempt == _MAX_RESTARTS:
+                return max(1, *(abs(code) for code in codes))
+            print("graphstrap: a worker was killed, all start again from the last checkpoint", file=sys.stderr)
+        finally:
+            del os.environ[_RESTARTS]
+    raise AssertionError("the last attempt returns")

@@ -1,0 +1,109 @@
+"""Workers from the command line: both launchers give the same run, and one that is killed is started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from graphstrap.parallel import ALONE, Workers, is_worker
+from graphstrap.run import Run
+
+SETTINGS = ["sampling.fan_outs=[4,3]", "sampling.batch_size=64", "encoder.hidden_sizes=[16]", "train.log_every=5"]
+FIT = ["fit", "digits", "--device", "cpu", "--quiet", *(word for one in SETTINGS for word in ("--set", one))]
+
+
+def test_shares_are_everything_once() -> None:
+    items = torch.arange(17)
+    shares = [items[rank::3] for rank in range(3)]
+    assert [list(Workers(rank, 3).share(range(17))) for rank in range(3)] == [share.tolist() for share in shares]
+    assert torch.equal(torch.cat(shares).sort().values, items)
+
+
+def test_nobody_else_is_needed() -> None:
+    assert not is_worker()
+    assert torch.equal(ALONE.add(torch.ones(2)), torch.ones(2))
+
+
+def test_bad_recipes_leave_no_folder(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code = subprocess.run(  # workers are processes: their threads and signals stay out of pytest's
+        [sys.executable, "-m", "graphstrap", "fit", "digits", "--run", tmp_path / "run", "--workers", "2", "--quiet"],
+        check=False,
+    ).returncode
+    assert code == 2
+    assert "several workers share the roots" in capfd.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.distributed
+def test_both_launchers_and_a_killed_worker_give_the_same_model(tmp_path: Path) -> None:
+    steps = ["--set", "train.steps=120"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "--"]
+    subprocess.run([*torchrun, "graphstrap", *FIT, *steps, "--run", tmp_path / "torchrun"], check=True)
+    ours = [sys.executable, "-m", "graphstrap", *FIT, *steps, "--workers", "2"]
+    often = ["--set", "train.checkpoint_seconds=0.1"]
+    job = subprocess.Popen([*ours, *often, "--run", tmp_path / "killed"], stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "killed" / "checkpoint.safetensors").exists():
+        assert job.poll() is None
+        time.sleep(0.02)
+    os.kill(children_of(job.pid)[-1], signal.SIGKILL)
+    said = job.communicate()[1]
+    assert job.returncode == 0, said
+    assert "a worker was killed, all start again" in said
+    first, second = (load_file(tmp_path / name / "model.safetensors") for name in ("torchrun", "killed"))
+    assert all(torch.equal(tensor, second[name]) for name, tensor in first.items())
+    records = Run.open(tmp_path / "killed").metrics()
+    assert [record["step"] for record in records] == [1, *range(5, 121, 5)]
+
+
+@pytest.mark.distributed
+def test_a_stopped_job_is_saved_and_goes_on(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    steps = ["--set", "train.steps=100000", "--set", "train.checkpoint_seconds=0.1"]
+    job = subprocess.Popen([sys.executable, "-m", "graphstrap", *FIT, *steps, "--workers", "2", "--run", folder])
+    while not (folder / "checkpoint.safetensors").exists():
+        assert job.poll() is None
+        time.sleep(0.02)
+    job.send_signal(signal.SIGTERM)
+    assert job.wait(timeout=60) == 130
+    saved = Run.open(folder)
+    assert not saved.is_finished
+    assert saved.checkpoint_path.exists()
+
+
+@pytest.mark.distributed
+def test_seeds_spread_over_workers_are_the_same_models(tmp_path: Path) -> None:
+    fit = [sys.executable, "-m", "graphstrap", *FIT, "--set", "train.steps=10", "--seeds", "3"]
+    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
+    for size in ("1", "2"):
+        subprocess.run([*fit, "--workers", size, "--run", tmp_path / size], check=True, env=one_thread)
+    for seed in range(3):
+        first, second = (load_file(tmp_path / n / f"seed-{seed}" / "model.safetensors") for n in ("1", "2"))
+        assert all(torch.equal(tensor, second[name]) for name, tensor in first.items())
+
+
+@pytest.mark.distributed
+def test_workers_fill_one_ledger_with_every_cell_once(tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.jsonl"
+    command = ["reproduce", "table-3", "--datasets", "digits", "--methods", "random-init", "--seeds", "3", "--quick"]
+    where = ["--ledger", str(ledger), "--device", "cpu", "--workers", "2"]
+    for _ in range(2):  # the second time there is nothing left to do
+        shown = subprocess.run(
+            [sys.executable, "-m", "graphstrap", *command, *where], check=True, capture_output=True, text=True
+        )
+        assert shown.stdout.count("QUICK:") == 1
+    rows = [json.loads(line) for line in ledger.read_text().splitlines()]
+    assert sorted(row["seed"] for row in rows) == [0, 1, 2]
+
+
+def children_of(process: int) -> list[int]:
+    text = Path(f"/proc/{process}/task/{process}/children").read_text()
+    return [int(number) for number in text.split()]
