@@ -127,11 +127,43 @@ def assemble(graph: Graph, found: Found, hops: list[Hop], *, num_roots: int, mis
     weights = None if graph.edge_weights is None else graph.edge_weights.index_select(0, edges)
     if factors is not None:
         weights = factors if weights is None else weights * factors
-    return Graph(
+    return make_batch(
+        graph,
+        nodes=nodes,
+        edges=edges,
         indptr=torch.cat([counts.new_zeros(1), counts.cumsum(0)]),
         indices=indices,
-        features=(None,) * len(graph.features),
+        weights=weights,
+        num_roots=num_roots,
+        missing_degrees=missing_degrees,
+        hop_offsets=found.sizes if root_places is None else (),
         type_offsets=offsets,
+        owners=owners,
+        root_places=root_places,
+    )
+
+
+def make_batch(
+    graph: Graph,
+    *,
+    nodes: Tensor,
+    edges: Tensor,
+    indptr: Tensor,
+    indices: Tensor,
+    weights: Tensor | None,
+    num_roots: int,
+    missing_degrees: Tensor | None,
+    hop_offsets: tuple[int, ...],
+    type_offsets: tuple[int, ...] = (),
+    owners: Tensor | None = None,
+    root_places: Tensor | None = None,
+) -> Graph:
+    """A batch with what the graph knows of its nodes and edges beside features and labels."""
+    return Graph(
+        indptr=indptr,
+        indices=indices,
+        features=(None,) * len(graph.features),
+        type_offsets=type_offsets,
         node_types=graph.node_types,
         class_names=graph.class_names,
         node_times=_rows_of(graph.node_times, nodes),
@@ -147,7 +179,7 @@ def assemble(graph: Graph, found: Found, hops: list[Hop], *, num_roots: int, mis
         root_places=root_places,
         owners=owners,
         missing_degrees=missing_degrees,
-        hop_offsets=found.sizes if root_places is None else (),
+        hop_offsets=hop_offsets,
         feature_names=graph.feature_names,
         name=graph.name,
     )

@@ -79,7 +79,9 @@ def place_graph(graph: Graph, recipe: Recipe, device: torch.device) -> Graph:
     """The graph where training is to find it: on the device, or on the host where it would not fit or the recipe says
     so. Without sampling it must be on the device."""
     storage = recipe.sampling.storage
-    if not recipe.sampling.fan_outs or device.type == "cpu" or storage == "device":
+    if not recipe.sampling.fan_outs:
+        return graph.to(device).with_readable_features()
+    if device.type == "cpu" or storage == "device":
         return graph.to(device)
     if storage == "host" or graph.num_bytes > _MOST_OF_MEMORY * torch.cuda.mem_get_info(device)[0]:
         return graph
