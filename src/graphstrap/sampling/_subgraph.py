@@ -65,11 +65,12 @@ class Found:
     def add(self, nodes: Tensor, owners: Tensor | None) -> Tensor:
         """Take in the nodes that are new; the place of every one of them."""
         if owners is None:
-            is_first, places = self._add_merged(nodes)
+            new, places = self._add_merged(nodes)
         else:
             is_first, places = self._add_disjoint(nodes, owners)
+            new = nodes.masked_select(is_first)
             self._owners.append(owners.masked_select(is_first))
-        self._nodes.append(nodes.masked_select(is_first))
+        self._nodes.append(new)
         self.num_nodes += len(self._nodes[-1])
         return places
 
@@ -78,10 +79,10 @@ class Found:
         assert table is not None
         place = torch.arange(self.num_nodes, self.num_nodes + len(nodes), dtype=torch.int32, device=nodes.device)
         table.scatter_reduce_(0, nodes, place, "amin")  # the earlier place wins, on every device
-        is_first = table.index_select(0, nodes) == place
-        new = nodes.masked_select(is_first)
+        firsts = (table.index_select(0, nodes) == place).nonzero().squeeze(1)
+        new = nodes.index_select(0, firsts)
         table.scatter_(0, new, place[: len(new)])  # index_copy and [] take two and four times as long on a CPU
-        return is_first, table.index_select(0, nodes)
+        return new, table.index_select(0, nodes)
 
     def _add_disjoint(self, nodes: Tensor, owners: Tensor) -> tuple[Tensor, Tensor]:
         known, known_owners = self.nodes()

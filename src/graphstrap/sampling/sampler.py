@@ -136,11 +136,12 @@ class Sampler:
         """(N,) the in-degrees of the last hop's nodes, which have no edges in the batch; 0 for all others."""
         nodes, owners = found.nodes(frontier)
         weights = self.graph.edge_weights
-        if weights is None:
+        if weights is None and self.rows.times is not None:
             degrees = self.rows.segments(nodes, self._times_of_roots(owners, roots))[1].sum(1).float()
         else:
             if self._degrees is None:
-                self._degrees = torch.segment_reduce(weights, "sum", offsets=self.graph.indptr, unsafe=True)
+                sums = None if weights is None else torch.segment_reduce(weights, "sum", offsets=self.graph.indptr)
+                self._degrees = self.graph.in_degrees.float() if sums is None else sums
             degrees = self._degrees.index_select(0, nodes)
         return torch.cat([degrees.new_zeros(frontier.start), degrees])
 
