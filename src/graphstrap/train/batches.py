@@ -20,20 +20,29 @@ _WEIGHTS_ARE_FEATURES = ("gat", "mpnn")
 
 def make_batches(graph: Graph, *, recipe: Recipe, seed: int, device: torch.device) -> Prefetcher:
     """Batches of a prepared graph, each a function of (seed, step)."""
-    settings = recipe.sampling
-    sampler = make_sampler(graph, recipe)
-    gatherer = Gatherer(graph, device=device, num_hot=settings.hot_nodes)
+    make = BatchMaker(graph, recipe=recipe, seed=seed, device=device)
+    return Prefetcher(make, last_step=recipe.train.steps, device=device, depth=recipe.sampling.prefetch)
 
-    choose_roots = _mixed_roots(graph, recipe, seed) if recipe.method.name == "semi-supervised" else None
 
-    def make(step: int) -> Graph:
-        if choose_roots is not None:
-            roots = choose_roots(step)
+class BatchMaker:
+    """Makes the batch of a step: roots, what is sampled around them, and what these nodes have."""
+
+    def __init__(self, graph: Graph, *, recipe: Recipe, seed: int, device: torch.device) -> None:
+        self.seed = seed
+        self.sampler = make_sampler(graph, recipe)
+        self.gatherer = Gatherer(graph, device=device, num_hot=recipe.sampling.hot_nodes)
+        if recipe.method.name == "semi-supervised":
+            self.roots = _mixed_roots(graph, recipe, seed)
         else:
-            roots = roots_at(step, candidates=graph.num_nodes, batch_size=settings.batch_size, seed=seed)
-        return gatherer.fill(sampler.sample(roots, seed=seed, step=step, are_distinct=True))
+            size, num_nodes = recipe.sampling.batch_size, graph.num_nodes
+            self.roots = lambda step: roots_at(step, candidates=num_nodes, batch_size=size, seed=seed)
 
-    return Prefetcher(make, last_step=recipe.train.steps, device=device, depth=settings.prefetch)
+    def sample(self, step: int) -> Graph:
+        """The batch without features and labels."""
+        return self.sampler.sample(self.roots(step), seed=self.seed, step=step, are_distinct=True)
+
+    def __call__(self, step: int) -> Graph:
+        return self.gatherer.fill(self.sample(step))
 
 
 def _mixed_roots(graph: Graph, recipe: Recipe, seed: int) -> Callable[[int], Tensor]:
