@@ -78,7 +78,6 @@ if IS_AVAILABLE:
         sources,
         factors,
         batch_indptr,
-        capacity,
         hop: tl.constexpr,
         num_hops: tl.constexpr,
         has_factors: tl.constexpr,
@@ -119,7 +118,7 @@ if IS_AVAILABLE:
         if has_factors:
             factor = (degree.to(tl.float64) / tl.maximum(count, 1).to(tl.float64)).to(tl.float32)
             tl.store(factors + first_edge + into, tl.zeros_like(edge).to(tl.float32) + factor[:, None], mask=wanted)
-        tl.atomic_min(places + source, (num_nodes + into).to(tl.int32), mask=wanted)
+        tl.atomic_min(places + source, (num_nodes + into).to(tl.int32), mask=wanted, sem="relaxed")
 
     @triton.jit  # type: ignore[untyped-decorator]
     def _mark_kernel(  # type: ignore[no-untyped-def]
@@ -330,7 +329,7 @@ class FusedSampler:
             num_lanes = max(1, min(32, 2048 // num_slots))
             launch(_draw_kernel, (triton.cdiv(rows, num_lanes),))(
                 *(b.nodes, graph.indices, b.seeds, b.ends, b.starts, b.degrees, b.counts, b.sums, self.places),
-                *(b.edges, b.sources, b.factors, b.indptr, rows),
+                *(b.edges, b.sources, b.factors, b.indptr),
                 hop=hop,
                 num_hops=num_hops,
                 has_factors=self.unbiased,
