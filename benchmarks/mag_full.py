@@ -53,7 +53,7 @@ def measure(recipe: Recipe, *, scale: float, device: torch.device, num_steps: in
     _wait(device)
     rate = num_steps / (time.perf_counter() - begin)
     step.close()
-    split, example = measure_split(step, prepared, recipe, device=device, num_steps=num_steps)
+    split, example = measure_split(step, device=device, num_steps=num_steps)
     return {
         "scale": scale,
         "num_nodes": graph.num_nodes,
@@ -69,11 +69,10 @@ def measure(recipe: Recipe, *, scale: float, device: torch.device, num_steps: in
     }
 
 
-def measure_split(
-    step: SampledStep, prepared: Graph, recipe: Recipe, *, device: torch.device, num_steps: int
-) -> tuple[dict[str, float], Graph]:
+def measure_split(step: SampledStep, *, device: torch.device, num_steps: int) -> tuple[dict[str, float], Graph]:
     """The median milliseconds of sampling, gathering and computing, each waited for; and a batch."""
-    make = BatchMaker(prepared, recipe=recipe, seed=0, device=device)
+    make = step.batches.make
+    assert isinstance(make, BatchMaker)
     times: dict[str, list[float]] = {"sampling": [], "gathering": [], "computing": []}
     for number in range(1, num_steps + 2):  # the first warms up
         marks = [_now(device)]

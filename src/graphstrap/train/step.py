@@ -106,13 +106,13 @@ class SampledStep(EagerStep):
 
     def __init__(self, method: Method, graph: Graph, *, recipe: Recipe, seed: int) -> None:
         super().__init__(method, graph, recipe=recipe, seed=seed)
-        self._batches = make_batches(graph, recipe=recipe, seed=seed, device=self.device)
+        self.batches = make_batches(graph, recipe=recipe, seed=seed, device=self.device)
 
     def batch(self, step: int) -> Graph:
-        return self._batches(step)
+        return self.batches(step)
 
     def close(self) -> None:
-        self._batches.close()
+        self.batches.close()
 
 
 class CapturedStep(EagerStep):
