@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "graphstrap"
 LEVELS = [
     {"errors", "keep"},
     {"sparse", "edge_table", "quantised"},
-    {"csr"},
+    {"csr", "scaled"},
     {"graph"},
     {"view", "many_graphs"},
     {"ops"},

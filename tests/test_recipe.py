@@ -52,6 +52,25 @@ def test_ppi_is_trained_as_in_the_paper(name: str, encoder: str, steps: int, gra
     assert recipe.method.name == ("grace" if name.endswith("grace") else "bgrl")
 
 
+@pytest.mark.parametrize(
+    ("name", "encoder", "sizes"), [("mag240m", "mpnn", (512, 512, 256)), ("mag240m-gcn", "gcn", (256, 128))]
+)
+def test_mag240m_is_trained_as_in_the_paper(name: str, encoder: str, sizes: tuple[int, ...]) -> None:
+    recipe = load_recipe(name)
+    settings, sampling, train = recipe.encoder, recipe.sampling, recipe.train
+    assert (settings.name, (*settings.hidden_sizes, settings.embedding_size)) == (encoder, sizes)
+    assert recipe.views.edge_drop_probs == (0.2, 0.2)
+    assert recipe.views.feature_mask_probs == (0.4, 0.4)
+    assert recipe.method.target_decay == 0.999
+    assert (train.learning_rate, train.weight_decay, train.warmup_steps) == (1e-2, 1e-5, train.steps // 10)
+    assert (sampling.batch_size, sampling.disjoint, sampling.by_time) == (1024, True, True)
+    assert len(sampling.fan_outs) == 2
+    hop = sampling.by_hop()[1]
+    assert isinstance(hop, dict)
+    assert hop["cites"] + hop["reverse_cites"] == 80  # papers of a paper; 20 authors
+    assert (hop["writes"], hop["reverse_writes"], hop["reverse_affiliated_with"], hop["*"]) == (20, 40, 10, 0)
+
+
 @pytest.mark.parametrize("name", shipped_recipes())
 def test_every_recipe_round_trips(name: str) -> None:
     recipe = load_recipe(name)

@@ -75,7 +75,7 @@ def evaluate_supervised(
         raise InputError(f"encoder must be gcn or mlp, got {encoder!r}")
     splits = _draw_splits(graph, protocol=protocol, num_runs=num_runs, seed=seed)
     transform = FeatureTransform.fit(graph, scaling="none", structural_size=_STRUCTURAL_SIZE)
-    prepared = transform(graph).to(resolve_device(device))
+    prepared = transform(graph).to(resolve_device(device)).with_readable_features()
     runs = []
     for run, split in enumerate(splits):
         halved = _halved(split)

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from graphstrap.features import FeatureTransform
 from graphstrap.graph import Block, Graph
 from graphstrap.own_features import neighbor_likeness
 from graphstrap.recipe import DataRecipe, EncoderRecipe, MethodRecipe, Recipe, TrainRecipe, ViewsRecipe
+from graphstrap.scaled import sample_rows
 from graphstrap.sparse import SparseMatrix
 
 
@@ -84,7 +83,7 @@ def _reasons(s: Statistics, recipe: Recipe) -> list[str]:
 
 
 def _is_bag(block: Block) -> bool:
-    if isinstance(block, SparseMatrix):
-        return block.density < 0.5 and bool((block.values >= 0).all())
-    x = block if isinstance(block, Tensor) else block.to_dense()
+    x = sample_rows(block)
+    if isinstance(x, SparseMatrix):
+        return x.density < 0.5 and bool((x.values >= 0).all())
     return bool((x >= 0).all()) and float((x != 0).float().mean()) < 0.5

@@ -44,7 +44,7 @@ def embed_seeds(models: Sequence[Model], graph: Graph, *, device: torch.device, 
     """The embeddings of models that differ in their seed alone, on the device; the graph is prepared once for all."""
     prepared = prepare(models[0], graph)
     how = choose_way(models[0], prepared, device=device) if how == "auto" else how
-    placed = prepared.to(device) if how == "full" else prepared
+    placed = prepared.to(device).with_readable_features() if how == "full" else prepared
     found = []
     for model in models:
         model.module.to(device)
@@ -70,7 +70,7 @@ def class_probabilities(model: Model, graph: Graph, *, nodes: Tensor, device: to
         passes = model.recipe.method.inference_passes
         p = sampled_inference(model, prepared, method.probabilities, nodes=nodes, device=device, num_passes=passes)
     else:
-        p = method.probabilities(prepared.to(device))[nodes.to(device)]
+        p = method.probabilities(prepared.to(device).with_readable_features())[nodes.to(device)]
     return p.float().cpu().numpy()
 
 

@@ -18,7 +18,7 @@ from graphstrap.embed import class_probabilities, embed, prepare, with_labels_to
 from graphstrap.encoders import recalibrate_batch_norm
 from graphstrap.errors import InputError
 from graphstrap.evaluate import evaluate, fit_probe
-from graphstrap.graph import Graph
+from graphstrap.graph import Block, Graph
 from graphstrap.layerwise import full_pass_fits, has_layers, recalibrate_layers
 from graphstrap.many_graphs import training_part
 from graphstrap.methods import Method, frozen_encoder
@@ -28,10 +28,12 @@ from graphstrap.ops import resolve_device
 from graphstrap.parallel import ALONE, Workers, check_shareable, train_in_parallel
 from graphstrap.recipe import Recipe, load_recipe
 from graphstrap.run import START_FILE, Run
+from graphstrap.scaled import sample_rows
 from graphstrap.train import Evaluate, Mirror, Trainee, place_graph, train_together
 
 Contents = tuple[dict[str, Tensor], dict[str, Any]]
 
+_CHECKED_AT_ONCE = 1 << 26
 _DEFAULTS: dict[str, Any] = {"recipe": "default", "settings": None, "seed": 0, "device": "auto"}
 
 
@@ -335,7 +337,7 @@ def _finish(model: Model, prepared: Graph) -> None:
     if has_layers(encoder) and not full_pass_fits(encoder, prepared, device):
         recalibrate_layers(encoder, prepared, device=device)
     else:
-        recalibrate_batch_norm(encoder, prepared.to(device))
+        recalibrate_batch_norm(encoder, prepared.to(device).with_readable_features())
 
 
 @contextmanager
@@ -390,9 +392,15 @@ def check_trainable(graph: Graph) -> None:
     if graph.num_edges == 0:
         raise InputError("the graph has no edges: give at least one edge between two different nodes")
     for kind, block in zip(graph.node_types, graph.features, strict=True):
-        values = block if block is None or isinstance(block, Tensor) else block.values
-        if values is not None and not bool(values.isfinite().all()):
+        if block is not None and not _is_finite(block):
             raise InputError(f"a feature of a {kind} is NaN or infinite: replace it by a number")
-    weights = graph.edge_weights
-    if weights is not None and not bool((weights.isfinite() & (weights >= 0)).all()):
+    weights = [] if graph.edge_weights is None else torch.split(graph.edge_weights, _CHECKED_AT_ONCE)
+    if not all(bool((part.isfinite() & (part >= 0)).all()) for part in weights):
         raise InputError("an edge weight is negative, NaN or infinite: weights are numbers from 0 up")
+
+
+def _is_finite(block: Block) -> bool:
+    """Whether its numbers are; of a large table, which comes from a store that was checked when it was made, those of
+    some rows."""
+    values = sample_rows(block)
+    return bool((values if isinstance(values, Tensor) else values.values).isfinite().all())

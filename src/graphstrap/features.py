@@ -1,7 +1,8 @@
 """From a graph's raw features to what the encoder sees: scaling, and structural features for graphs that have none.
 
 What is learned from the training graph (column means, names, widths) is kept, so that a new graph is treated the same
-way.
+way. A large table may not fit into memory: its statistics are those of some of its rows, and it is scaled when rows of
+it are asked for, which gives the same ones (see `scaled.py`).
 """
 
 from __future__ import annotations
@@ -15,11 +16,10 @@ import torch
 from torch import Tensor
 
 from graphstrap.errors import InputError
-from graphstrap.graph import Block, Features, Graph
+from graphstrap.graph import Block, Graph
 from graphstrap.keep import child_seed, hash32
 from graphstrap.ops import propagate
-from graphstrap.quantised import QuantisedMatrix
-from graphstrap.sparse import SparseMatrix
+from graphstrap.scaled import ScaledMatrix, dense, encodable, is_large, sample_rows, scale_rows
 from graphstrap.view import CLEAN
 
 _NUM_HOPS = 16
@@ -49,7 +49,7 @@ class FeatureTransform:
         transform = cls(scaling, structural_size, graph.num_features, graph.feature_names)
         if scaling != "column":
             return transform
-        blocks = [_dense(block) for block in transform._filled(graph) if block is not None]
+        blocks = [dense(sample_rows(block)) for block in transform._filled(graph)]
         means = tuple(block.mean(0) for block in blocks)
         scales = tuple(torch.where(s > 1e-8, s, torch.ones_like(s)) for s in (b.std(0, correction=0) for b in blocks))
         return cls(scaling, structural_size, graph.num_features, graph.feature_names, means, scales)
@@ -61,18 +61,23 @@ class FeatureTransform:
     def __call__(self, graph: Graph) -> Graph:
         """The graph with the features that the encoder was trained on."""
         blocks = self._filled(self._matched(graph))
-        if self.scaling == "row":
-            # Structural columns have a scale of their own, and negative entries that would not sum to anything.
-            blocks = [_scale_rows(b) if size else b for b, size in zip(blocks, self.sizes, strict=True)]
-        if self.scaling == "column":
-            blocks = [(_dense(b) - m) / s for b, m, s in zip(blocks, self.means, self.scales, strict=True)]
-        return graph.with_features(*blocks)
+        return graph.with_features(*(self._scaled(block, number) for number, block in enumerate(blocks)))
+
+    def _scaled(self, block: Block, number: int) -> Block:
+        """A block as the encoder takes it: at once, or when rows of it are asked for."""
+        # Structural columns have a scale of their own, and negative entries that would not sum to anything.
+        scaling = "none" if self.scaling == "row" and not self.sizes[number] else self.scaling
+        mean, scale = (self.means[number], self.scales[number]) if scaling == "column" else (None, None)
+        assert not isinstance(block, ScaledMatrix)
+        if is_large(block):
+            return ScaledMatrix(block, scaling, mean, scale)
+        return scale_rows(block, scaling, mean, scale)
 
     def _matched(self, graph: Graph) -> Graph:
         """The graph with its columns in the order of training, or an error that says what differs."""
         names, block = graph.feature_names, graph.features[0]
         if self.names and names and block is not None and len(graph.features) == 1:
-            return self._picked(graph, _encodable(block), names, self.names)
+            return self._picked(graph, block, names, self.names)
         if graph.num_features != self.sizes:
             raise InputError(
                 f"the model was trained on {_describe(self.sizes)}, this graph has {_describe(graph.num_features)}: "
@@ -80,7 +85,7 @@ class FeatureTransform:
             )
         return graph
 
-    def _picked(self, graph: Graph, block: Features, names: tuple[str, ...], wanted: tuple[str, ...]) -> Graph:
+    def _picked(self, graph: Graph, block: Block, names: tuple[str, ...], wanted: tuple[str, ...]) -> Graph:
         """The columns of training, by name; others are left out."""
         if names == wanted:
             return graph
@@ -90,16 +95,18 @@ class FeatureTransform:
                 f"the model was trained on {len(wanted)} feature columns, this graph has {len(names)} "
                 f"and {missing[0]!r} is not among them: give the same feature columns"
             )
-        dense = _dense(block)[:, [names.index(name) for name in wanted]]
-        return replace(graph, features=(dense,), feature_names=wanted)
+        assert not isinstance(block, ScaledMatrix)
+        picked = dense(encodable(block))[:, [names.index(name) for name in wanted]]
+        return replace(graph, features=(picked,), feature_names=wanted)
 
-    def _filled(self, graph: Graph) -> list[Features]:
+    def _filled(self, graph: Graph) -> list[Block]:
+        """The raw blocks, structural ones where there are none."""
         if all(block is not None for block in graph.features):
-            return [_encodable(block) for block in graph.features if block is not None]
+            return [block for block in graph.features if block is not None]
         structural = structural_features(graph, num_columns=self.structural_size)
         offsets = graph.type_offsets
         return [
-            structural[offsets[t] : offsets[t + 1]] if block is None else _encodable(block)
+            structural[offsets[t] : offsets[t + 1]] if block is None else block
             for t, block in enumerate(graph.features)
         ]
 
@@ -158,25 +165,6 @@ def _id_numbers(ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         return ids.astype(np.int64) & 0x7FFF_FFFF_FFFF_FFFF
     digests = b"".join(hashlib.blake2b(str(i).encode(), digest_size=8).digest() for i in ids)
     return np.frombuffer(digests, dtype="<i8") & 0x7FFF_FFFF_FFFF_FFFF
-
-
-def _scale_rows(block: Features) -> Features:
-    """Rows divided by the sum of their absolute values; an all-zero row stays zero."""
-    if isinstance(block, SparseMatrix):
-        sums = torch.segment_reduce(block.values.abs(), "sum", offsets=block.indptr)
-        return block.with_values(block.values / sums.clamp(min=1e-12)[block.rows])
-    return block / block.abs().sum(1, keepdim=True).clamp(min=1e-12)
-
-
-def _encodable(block: Block) -> Features:
-    """A block as encoders take it: what a store keeps in fewer bits becomes float32."""
-    if isinstance(block, QuantisedMatrix):
-        return block.to_dense()
-    return block.float() if isinstance(block, Tensor) else block
-
-
-def _dense(block: Features) -> Tensor:
-    return block.to_dense() if isinstance(block, SparseMatrix) else block
 
 
 def _describe(sizes: tuple[int, ...]) -> str:

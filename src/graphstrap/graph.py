@@ -22,10 +22,14 @@ from torch import Tensor
 
 from graphstrap.edge_table import Cleaning, EdgeTable, as_floats, as_integers, check_choice, count_nodes
 from graphstrap.quantised import QuantisedMatrix
+from graphstrap.scaled import ScaledMatrix
 from graphstrap.sparse import SparseMatrix
 
 Features = Tensor | SparseMatrix
-Block = Features | QuantisedMatrix
+Block = Features | QuantisedMatrix | ScaledMatrix
+
+
+_HASHED_AT_ONCE = 1 << 24
 
 
 class Transpose(NamedTuple):
@@ -56,8 +60,8 @@ class Graph:
     Args:
         indptr: (N + 1,) int64, start of each node's incoming edges.
         indices: (E,) int32 (int64 from 2**31 nodes up), source of each edge, sorted within a row.
-        features: one block per node type, dense (N_t, F_t), sparse, quantised, or None. Dense is float32; a store may
-            hold float16 or bfloat16, which becomes float32 on its way to an encoder.
+        features: one block per node type, dense (N_t, F_t), sparse, quantised, scaled when it is read, or None. Dense
+            is float32; a store may hold float16 or bfloat16, which becomes float32 on its way to an encoder.
         type_offsets: (T + 1,) first node of each type, then N.
         graph_offsets: (G + 1,) first node of each graph, then N; one graph unless given.
         labels: (N,) int64 with -1 for "none", or (N, C) uint8 for several labels a node.
@@ -157,7 +161,7 @@ class Graph:
                 f"graph has {len(self.features)} node types: ask for graph.features[type] instead of graph.x"
             )
         block = self.features[0]
-        return block.to_dense() if isinstance(block, QuantisedMatrix) else block
+        return readable(block)
 
     @property
     def in_degrees(self) -> Tensor:
@@ -307,6 +311,12 @@ class Graph:
     def with_features(self, *blocks: Block | None) -> Graph:
         return replace(self, features=tuple(blocks))
 
+    def with_readable_features(self) -> Graph:
+        """The same graph with every block as an encoder of whole graphs takes it, made here and now."""
+        if all(block is None or isinstance(block, Features) for block in self.features):
+            return self
+        return replace(self, features=tuple(readable(block) for block in self.features))
+
     def to(self, device: torch.device | str) -> Graph:
         """The same graph on another device (itself when it is there already)."""
         device = torch.device(device)
@@ -322,11 +332,16 @@ class Graph:
         digest = hashlib.blake2b(repr(self.type_offsets).encode(), digest_size=16)
         if self.num_graphs > 1:
             digest.update(repr(self.graph_offsets).encode())
-        digest.update("\n".join(map(str, self.external_ids.tolist())).encode())
+        for first in range(0, self.num_nodes, _HASHED_AT_ONCE):
+            part = self.external_ids[first : first + _HASHED_AT_ONCE].tolist()
+            digest.update(("\n" if first else "").encode() + "\n".join(map(str, part)).encode())
         weights = [] if self.edge_weights is None else [self.edge_weights]
-        for tensor in (self.indptr.long(), self.indices.long(), *weights, *_feature_tensors(self.features)):
+        for tensor in (self.indptr, self.indices, *weights, *_feature_tensors(self.features)):
             digest.update(str(tuple(tensor.shape)).encode())
-            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+            step = max(1, _HASHED_AT_ONCE // max(1, tensor[:1].numel()))
+            for first in range(0, len(tensor), step):  # part by part: it may be larger than memory
+                part = tensor[first : first + step].detach().cpu().contiguous()
+                digest.update((part.long() if part.dtype == torch.int32 else part).numpy().tobytes())
         return digest.hexdigest()
 
     def __repr__(self) -> str:
@@ -346,8 +361,17 @@ def as_features(x: Any) -> Features | None:
     return torch.as_tensor(x, dtype=torch.float32)
 
 
+def readable(block: Block | None) -> Features | None:
+    """A block as an encoder of whole graphs takes it."""
+    if isinstance(block, ScaledMatrix):
+        return block.apply(block.raw)
+    return block.to_dense() if isinstance(block, QuantisedMatrix) else block
+
+
 def block_tensors(block: Block | None) -> list[Tensor]:
     """The tensors that a feature block is made of."""
+    if isinstance(block, ScaledMatrix):
+        block = block.raw
     if block is None or isinstance(block, Tensor):
         return [] if block is None else [block]
     return [value for value in vars(block).values() if isinstance(value, Tensor)]
@@ -386,9 +410,11 @@ def _check(graph: Graph) -> None:
 def _feature_tensors(blocks: tuple[Block | None, ...]) -> Iterator[Tensor]:
     for block in blocks:
         if isinstance(block, SparseMatrix):
-            yield from (block.indptr, block.indices.long(), block.values)
+            yield from (block.indptr, block.indices, block.values)
         elif isinstance(block, QuantisedMatrix):
             yield from (block.codes, block.scale, block.offset)
+        elif isinstance(block, ScaledMatrix):
+            yield from _feature_tensors((block.raw,))
         elif block is not None:
             yield block if block.dtype != torch.bfloat16 else block.view(torch.int16)
 
@@ -397,7 +423,7 @@ def _map_tensors(graph: Graph, move: Callable[[Tensor], Tensor]) -> Graph:
     def moved(value: Any) -> Any:
         if isinstance(value, Tensor):
             return move(value)
-        if isinstance(value, SparseMatrix | QuantisedMatrix):
+        if isinstance(value, SparseMatrix | QuantisedMatrix | ScaledMatrix):
             return value.map(move)
         if isinstance(value, Transpose):
             return Transpose(*(move(part) for part in value))

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -34,7 +35,7 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Block, Graph
 from graphstrap.io.atomic import atomic_write
 from graphstrap.parallel import ALONE, Workers
-from graphstrap.quantised import QuantisedMatrix
+from graphstrap.scaled import ScaledMatrix, take_rows
 from graphstrap.sparse import SparseMatrix
 
 Array = np.ndarray[Any, Any]
@@ -114,10 +115,28 @@ def full_pass_fits(encoder: nn.Module, graph: Graph, device: torch.device) -> bo
 
 
 def _free_host_memory() -> int:
+    """What the machine has free, or what limits leave to this process, whichever is less."""
     try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError):
-        return 8 << 30
+        free = 8 << 30
+    return min([free, *_limits()])
+
+
+def _limits() -> Iterator[int]:
+    """Of the process and of its control group, less what it owns already."""
+    owned = 0
+    with suppress(OSError, ValueError, IndexError):
+        owned = int(Path("/proc/self/statm").read_text().split()[5]) * os.sysconf("SC_PAGE_SIZE")
+    with suppress(ImportError):
+        import resource
+
+        soft = resource.getrlimit(resource.RLIMIT_DATA)[0]
+        if soft != resource.RLIM_INFINITY:
+            yield max(0, soft - owned)
+    with suppress(OSError, ValueError):  # "max" is no number
+        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
+        yield max(0, int(Path("/sys/fs/cgroup/memory.max").read_text()) - used)
 
 
 def _width(encoder: GCN | MLP, index: int) -> int:
@@ -267,8 +286,10 @@ def _times(block: Block | None, weight: Tensor, first: int, last: int, device: t
     """Rows of a feature block times its weight; a type without features has one row of 1."""
     if block is None:
         return weight.expand(last - first, -1)
-    if isinstance(block, SparseMatrix):
-        rows = block.select_rows(torch.arange(first, last, device=block.device)).map(lambda tensor: tensor.to(device))
+    part = slice(first, last)
+    rows = block.take(part) if isinstance(block, ScaledMatrix) else take_rows(block, part)
+    if isinstance(rows, SparseMatrix):
+        rows = rows.map(lambda tensor: tensor.to(device))
         return F.embedding_bag(
             rows.indices.long(),
             weight,
@@ -277,5 +298,4 @@ def _times(block: Block | None, weight: Tensor, first: int, last: int, device: t
             per_sample_weights=rows.values,
             include_last_offset=True,
         )
-    rows_of = block.take(slice(first, last)) if isinstance(block, QuantisedMatrix) else block[first:last]
-    return rows_of.to(device, weight.dtype) @ weight
+    return rows.to(device, weight.dtype) @ weight

@@ -19,10 +19,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from graphstrap.errors import InputError
-from graphstrap.graph import Features, Graph
+from graphstrap.graph import Block, Features, Graph
+from graphstrap.scaled import ScaledMatrix, sample_rows, take_rows
 from graphstrap.sparse import SparseMatrix
 
 _NUM_PAIRS = 10_000
+_ROWS_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,17 +37,22 @@ class OwnFeatures:
     def fit(cls, graph: Graph, *, num_columns: int) -> OwnFeatures:
         from sklearn.utils.extmath import randomized_svd
 
-        if len(graph.features) != 1 or graph.x is None:
+        if len(graph.features) != 1 or graph.features[0] is None:
             raise InputError("encoder.own_features needs a graph with one node type: set it to 0")
-        rows = _unit_rows(graph.x)
+        rows = _unit_rows(sample_rows(graph.features[0]))
         num_columns = min(num_columns, *rows.shape)
         _, _, basis = randomized_svd(rows, n_components=num_columns, random_state=0)
         return cls(torch.from_numpy(np.ascontiguousarray(basis.T, dtype=np.float32)))
 
     def append_to(self, h: Tensor, graph: Graph) -> Tensor:
         """[unit(h) | unit(z)]: (N, D + K)."""
-        assert graph.x is not None
-        return self.append_rows(h, graph.x)
+        block = graph.features[0]
+        assert block is not None
+        if not isinstance(block, ScaledMatrix):
+            return self.append_rows(h, some_rows(block, slice(None)))
+        firsts = range(0, graph.num_nodes, _ROWS_AT_ONCE)
+        parts = [slice(first, first + _ROWS_AT_ONCE) for first in firsts]
+        return torch.cat([self.append_rows(h[part], block.take(part)) for part in parts])
 
     def append_rows(self, h: Tensor, x: Features) -> Tensor:
         """The same for some nodes and the rows of features that are theirs."""
@@ -58,15 +65,20 @@ def neighbor_likeness(graph: Graph, *, seed: int = 0) -> float:
 
     About 0.1 to 0.3 on citation and co-author graphs, below 0.03 where links say nothing about features.
     """
-    if len(graph.features) != 1 or graph.x is None or graph.num_edges == 0:
+    block = graph.features[0]
+    if len(graph.features) != 1 or block is None or graph.num_edges == 0:
         return 1.0
-    rows = _unit_rows(graph.x)
     random = np.random.default_rng(seed)
     chosen = random.choice(graph.num_edges, min(_NUM_PAIRS, graph.num_edges), replace=False)
-    source, target = graph.indices.cpu().numpy()[chosen], graph.targets.cpu().numpy()[chosen]
-    mean = np.asarray(rows.mean(axis=0)).ravel()
-    linked = _centred_cosine(rows[source], rows[target], mean)
-    apart = _centred_cosine(rows[source], rows[random.permutation(target)], mean)
+    edges = torch.from_numpy(chosen).to(graph.device)
+    source, target = (
+        graph.indices.index_select(0, edges).long(),
+        torch.searchsorted(graph.indptr, edges, right=True) - 1,
+    )
+    others = torch.from_numpy(random.permutation(target.cpu().numpy())).to(graph.device)
+    from_rows, into_rows, other_rows = (_unit_rows(some_rows(block, rows)) for rows in (source, target, others))
+    mean = np.asarray(_unit_rows(sample_rows(block)).mean(axis=0)).ravel()
+    linked, apart = _centred_cosine(from_rows, into_rows, mean), _centred_cosine(from_rows, other_rows, mean)
     return float(linked.mean() - apart.mean())
 
 
@@ -83,6 +95,11 @@ def _centred_cosine(one: Any, other: Any, mean: np.ndarray[Any, Any]) -> np.ndar
 def _row_sums(one: Any, other: Any) -> np.ndarray[Any, Any]:
     product = one.multiply(other) if hasattr(one, "multiply") else one * other
     return np.asarray(product.sum(axis=1)).ravel()
+
+
+def some_rows(block: Block, rows: Tensor | slice) -> Features:
+    """Rows of a prepared block."""
+    return block.take(rows) if isinstance(block, ScaledMatrix) else take_rows(block, rows)
 
 
 def _unit_rows(block: Features) -> Any:

@@ -20,14 +20,14 @@ import torch
 
 from graphstrap.embed import choose_way, embed, prepare
 from graphstrap.errors import InputError
-from graphstrap.graph import Features, Graph
+from graphstrap.graph import Graph
 from graphstrap.io.atomic import atomic_write
 from graphstrap.io.export import ids_path, write_embeddings
 from graphstrap.layerwise import embed_layers
 from graphstrap.methods import frozen_encoder
 from graphstrap.model import Model
+from graphstrap.own_features import some_rows
 from graphstrap.parallel import ALONE, Workers
-from graphstrap.sparse import SparseMatrix
 
 ENDINGS = ("parquet", "npy")
 _LIST_FILE, _WORK_FOLDER = "embeddings.json", ".layers"
@@ -67,8 +67,9 @@ def write_shards(
     for number, first in workers.share(list(enumerate(range(0, graph.num_nodes, rows_per_shard)))):
         last = min(first + rows_per_shard, graph.num_nodes)
         rows = np.asarray(h[first:last])
-        if how == "layers" and model.own_features is not None and prepared.x is not None:
-            own = _slice(prepared.x, first, last)
+        block = prepared.features[0]
+        if how == "layers" and model.own_features is not None and block is not None:
+            own = some_rows(block, slice(first, last))
             rows = model.own_features.append_rows(torch.from_numpy(rows), own).numpy()
         width = rows.shape[1]
         path = folder / f"part-{number:05}.{ending}"
@@ -106,7 +107,3 @@ def _claim(folder: Path, wanted: dict[str, Any]) -> None:
         raise InputError(f"{folder} cannot be made: {error.strerror or error}") from error
     with atomic_write(listed) as temporary:
         temporary.write_text(json.dumps(wanted) + "\n", encoding="utf-8")
-
-
-def _slice(x: Features, first: int, last: int) -> Features:
-    return x.select_rows(torch.arange(first, last)) if isinstance(x, SparseMatrix) else x[first:last]

@@ -109,6 +109,7 @@ def test_quantisation_is_off_by_half_a_step_at_most(seed: int, size: int, spread
     x[: size // 2, 1] = x[:1, 1] if size else 0.0
     matrix = QuantisedMatrix.from_dense(x)
     rounding = 4 * torch.finfo(torch.float32).eps * x.abs().amax(0) if size else torch.zeros(3)
+    rounding += torch.finfo(torch.float32).tiny  # below it, numbers have few bits
     assert (matrix.to_dense() - x).abs().le(matrix.scale / 2 + rounding).all()
     assert torch.equal(matrix.take(torch.arange(min(size, 1))), matrix.to_dense()[:1])
 

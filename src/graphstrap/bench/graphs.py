@@ -72,7 +72,7 @@ def load_with_recipe(name: str, *, precision: str | None = None) -> tuple[Graph,
     recipe = recipe.with_settings({**WIDTHS.get(name, {}), **precision_settings(precision)})
     data = recipe.data
     transform = FeatureTransform.fit(graph, scaling=data.feature_scaling, structural_size=data.structural_size)
-    return transform(graph), recipe
+    return transform(graph).with_readable_features(), recipe
 
 
 def precision_settings(precision: str | None) -> dict[str, Any]:

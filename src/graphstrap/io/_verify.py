@@ -36,7 +36,7 @@ def check_structure(graph: Graph) -> None:
                 raise ValueError("sparse features have as many columns as values")
         elif isinstance(block, QuantisedMatrix):
             _check_finite(block.values)
-        elif block is not None:
+        elif isinstance(block, Tensor):
             for begin, end in _steps(len(block), max(1, _STEP // max(1, block.shape[1]))):
                 _check_finite(block[begin:end])
 

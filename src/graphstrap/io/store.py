@@ -33,6 +33,7 @@ from graphstrap.io._store_info import StoreInfo, is_store, read_info
 from graphstrap.io._store_sizes import check_sizes
 from graphstrap.io._verify import check_structure
 from graphstrap.quantised import QuantisedMatrix
+from graphstrap.scaled import ScaledMatrix
 from graphstrap.sparse import SparseMatrix
 
 __all__ = ["FEATURE_DTYPES", "is_store", "open_store", "verify_store", "write_store"]
@@ -160,6 +161,8 @@ def edge_type_dtype(num_types: int) -> str:
 def _write_block(builder: StoreBuilder, name: str, block: Block | None, dtype: str | None) -> dict[str, Any] | None:
     if block is None:
         return None
+    if isinstance(block, ScaledMatrix):
+        block = block.apply(block.raw)
     if isinstance(block, Tensor) and dtype == "uint8":
         block = QuantisedMatrix.from_dense(block)
     columns = int(block.shape[1])

@@ -41,7 +41,6 @@ from graphstrap.encoders.gcn import glorot
 from graphstrap.graph import Block, Graph
 from graphstrap.methods.bgrl import target_decay_at
 from graphstrap.ops import linear, move_average
-from graphstrap.quantised import QuantisedMatrix
 from graphstrap.sampling import part_of
 from graphstrap.sparse import SparseMatrix
 from graphstrap.view import CLEAN, View
@@ -194,7 +193,7 @@ def append_labels(block: Block | None, labels: Tensor, num_classes: int) -> Bloc
         return None
     if isinstance(block, SparseMatrix):
         return _append_sparse(block, labels, num_classes)
-    if isinstance(block, QuantisedMatrix):
+    if not isinstance(block, Tensor):
         block = block.to_dense()
     shown = F.one_hot(labels.clamp(min=0), num_classes).to(block.dtype) * (labels >= 0)[:, None]
     return torch.cat([block, shown.to(block.dtype)], dim=1)

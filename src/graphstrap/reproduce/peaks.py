@@ -119,7 +119,7 @@ def peak_on_cpu(*, dataset: str, variant: str) -> dict[str, Any]:
 def _take_steps(graph: Graph, recipe: Recipe, device: torch.device) -> dict[str, Any]:
     data = recipe.data
     transform = FeatureTransform.fit(graph, scaling=data.feature_scaling, structural_size=data.structural_size)
-    prepared = transform(graph)
+    prepared = transform(graph).with_readable_features()
     with PeakMemory(device) as memory:
         take_step = ours(prepared, recipe)(device)
         for step in range(1, _NUM_STEPS + 1):

@@ -53,12 +53,16 @@ def draw_edges(
     """
     device, num_relations = nodes.device, rows.num_relations
     start, degree = (part.flatten() for part in rows.segments(nodes, before))
-    count = torch.minimum(degree.view(-1, num_relations), torch.tensor(fan_outs, device=device)).flatten()
+    if num_relations == 1:
+        count = degree.clamp(max=fan_outs[0])
+    else:
+        count = torch.minimum(degree.view(-1, num_relations), torch.tensor(fan_outs, device=device)).flatten()
     ends = count.cumsum(0)
     num_drawn = int(ends[-1]) if len(ends) else 0
     begins = ends - count
-    pairs = torch.repeat_interleave(torch.arange(len(count), device=device), count, output_size=num_drawn)
-    places = torch.arange(num_drawn, device=device) + (start - begins).index_select(0, pairs)
+    pairs = torch.repeat_interleave(count, output_size=num_drawn)
+    places = (start - begins).index_select(0, pairs)
+    places += torch.arange(num_drawn, device=device)
     cut = (degree > count).logical_and_(count > 0).nonzero().squeeze(1)  # pairs of which only a part is drawn
     if len(cut):
         words = _words(nodes, owners, roots, seeds).index_select(0, cut)

@@ -65,11 +65,12 @@ class Found:
     def add(self, nodes: Tensor, owners: Tensor | None) -> Tensor:
         """Take in the nodes that are new; the place of every one of them."""
         if owners is None:
-            is_first, places = self._add_merged(nodes)
+            new, places = self._add_merged(nodes)
         else:
             is_first, places = self._add_disjoint(nodes, owners)
+            new = nodes.masked_select(is_first)
             self._owners.append(owners.masked_select(is_first))
-        self._nodes.append(nodes.masked_select(is_first))
+        self._nodes.append(new)
         self.num_nodes += len(self._nodes[-1])
         return places
 
@@ -78,10 +79,10 @@ class Found:
         assert table is not None
         place = torch.arange(self.num_nodes, self.num_nodes + len(nodes), dtype=torch.int32, device=nodes.device)
         table.scatter_reduce_(0, nodes, place, "amin")  # the earlier place wins, on every device
-        is_first = table.index_select(0, nodes) == place
-        new = nodes.masked_select(is_first)
+        firsts = (table.index_select(0, nodes) == place).nonzero().squeeze(1)
+        new = nodes.index_select(0, firsts)
         table.scatter_(0, new, place[: len(new)])  # index_copy and [] take two and four times as long on a CPU
-        return is_first, table.index_select(0, nodes)
+        return new, table.index_select(0, nodes)
 
     def _add_disjoint(self, nodes: Tensor, owners: Tensor) -> tuple[Tensor, Tensor]:
         known, known_owners = self.nodes()
@@ -127,11 +128,43 @@ def assemble(graph: Graph, found: Found, hops: list[Hop], *, num_roots: int, mis
     weights = None if graph.edge_weights is None else graph.edge_weights.index_select(0, edges)
     if factors is not None:
         weights = factors if weights is None else weights * factors
-    return Graph(
+    return make_batch(
+        graph,
+        nodes=nodes,
+        edges=edges,
         indptr=torch.cat([counts.new_zeros(1), counts.cumsum(0)]),
         indices=indices,
-        features=(None,) * len(graph.features),
+        weights=weights,
+        num_roots=num_roots,
+        missing_degrees=missing_degrees,
+        hop_offsets=found.sizes if root_places is None else (),
         type_offsets=offsets,
+        owners=owners,
+        root_places=root_places,
+    )
+
+
+def make_batch(
+    graph: Graph,
+    *,
+    nodes: Tensor,
+    edges: Tensor,
+    indptr: Tensor,
+    indices: Tensor,
+    weights: Tensor | None,
+    num_roots: int,
+    missing_degrees: Tensor | None,
+    hop_offsets: tuple[int, ...],
+    type_offsets: tuple[int, ...] = (),
+    owners: Tensor | None = None,
+    root_places: Tensor | None = None,
+) -> Graph:
+    """A batch with what the graph knows of its nodes and edges beside features and labels."""
+    return Graph(
+        indptr=indptr,
+        indices=indices,
+        features=(None,) * len(graph.features),
+        type_offsets=type_offsets,
         node_types=graph.node_types,
         class_names=graph.class_names,
         node_times=_rows_of(graph.node_times, nodes),
@@ -147,7 +180,7 @@ def assemble(graph: Graph, found: Found, hops: list[Hop], *, num_roots: int, mis
         root_places=root_places,
         owners=owners,
         missing_degrees=missing_degrees,
-        hop_offsets=found.sizes if root_places is None else (),
+        hop_offsets=hop_offsets,
         feature_names=graph.feature_names,
         name=graph.name,
     )

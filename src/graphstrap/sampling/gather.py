@@ -17,6 +17,7 @@ from torch import Tensor
 
 from graphstrap.graph import Block, Features, Graph
 from graphstrap.quantised import QuantisedMatrix
+from graphstrap.scaled import ScaledMatrix
 from graphstrap.sparse import SparseMatrix
 
 
@@ -33,7 +34,9 @@ class Gatherer:
         self.graph, self.device = graph, device or graph.device
         ends = zip(graph.type_offsets, graph.type_offsets[1:], strict=False)
         self.blocks = [
-            None if block is None else _Block(block, graph.in_degrees[first:last], device=self.device, num_hot=num_hot)
+            None
+            if block is None
+            else _Block(block, graph.indptr[first : last + 1], device=self.device, num_hot=num_hot)
             for block, (first, last) in zip(graph.features, ends, strict=True)
         ]
 
@@ -54,16 +57,22 @@ class Gatherer:
 class _Block:
     """The feature rows of one node type."""
 
-    def __init__(self, block: Block, degrees: Tensor, *, device: torch.device, num_hot: int) -> None:
-        self.block, self.device = block, device
+    def __init__(self, block: Block, indptr: Tensor, *, device: torch.device, num_hot: int) -> None:
+        self.scaled = block if isinstance(block, ScaledMatrix) else None
+        self.block, self.device = block.raw if isinstance(block, ScaledMatrix) else block, device
         self.hot: Tensor | None = None
         if num_hot and isinstance(block, Tensor) and len(block):
-            hottest = torch.topk(degrees, min(num_hot, len(block))).indices.to(block.device)
+            hottest = torch.topk(indptr.diff(), min(num_hot, len(block))).indices.to(block.device)
             self.places = torch.full((len(block),), -1, dtype=torch.int32, device=block.device)
             self.places[hottest] = torch.arange(len(hottest), dtype=torch.int32, device=block.device)
             self.hot = block.index_select(0, hottest).to(device)
 
     def rows(self, rows: Tensor) -> Features:
+        """These rows as the encoder takes them, scaled where they are used."""
+        raw = self._raw_rows(rows)
+        return raw if self.scaled is None else self.scaled.apply(raw)
+
+    def _raw_rows(self, rows: Tensor) -> Features:
         rows = rows.to(self.block.device)
         if isinstance(self.block, SparseMatrix):
             return self.block.select_rows(rows).map(lambda tensor: tensor.to(self.device, non_blocking=True))

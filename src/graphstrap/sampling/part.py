@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from graphstrap.graph import Block, Graph
-from graphstrap.quantised import QuantisedMatrix
-from graphstrap.sparse import SparseMatrix
+from graphstrap.scaled import ScaledMatrix, take_rows
 
 
 def part_of(batch: Graph, is_wanted: Tensor) -> Graph:
@@ -59,6 +58,4 @@ def _rows(block: Block | None, is_kept: Tensor) -> Block | None:
     if block is None:
         return None
     rows = is_kept.nonzero().squeeze(1)
-    if isinstance(block, QuantisedMatrix):
-        return block.take(rows)
-    return block.select_rows(rows) if isinstance(block, SparseMatrix) else block.index_select(0, rows)
+    return block.take(rows) if isinstance(block, ScaledMatrix) else take_rows(block, rows)

@@ -28,7 +28,7 @@ class Prefetcher:
     """
 
     def __init__(self, make: Callable[[int], Graph], *, last_step: int, device: torch.device, depth: int = 2) -> None:
-        self._make, self._last, self._device, self._depth = make, last_step, device, depth
+        self.make, self._last, self._device, self._depth = make, last_step, device, depth
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         if self._stream is not None:  # what `make` works with may still be on its way
             self._stream.wait_stream(torch.cuda.current_stream(device))
@@ -37,7 +37,7 @@ class Prefetcher:
 
     def __call__(self, step: int) -> Graph:
         if self._worker is None:
-            return self._make(step)
+            return self.make(step)
         for ahead in range(step, min(step + self._depth, self._last) + 1):
             if ahead not in self._waiting:
                 self._waiting[ahead] = self._worker.submit(self._work, ahead)
@@ -61,9 +61,9 @@ class Prefetcher:
 
     def _work(self, step: int) -> Made:
         if self._stream is None:
-            return self._make(step), None
+            return self.make(step), None
         with torch.cuda.stream(self._stream):
-            batch = self._make(step)
+            batch = self.make(step)
             ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
             ready.record(self._stream)
         return batch, ready

@@ -28,8 +28,9 @@ from graphstrap.graph import Graph
 from graphstrap.keep import child_seed
 from graphstrap.sampling import _edges, _triton
 from graphstrap.sampling._edges import Drawn
+from graphstrap.sampling._fused import FusedSampler
 from graphstrap.sampling._rows import ALWAYS, Rows, num_relations_of
-from graphstrap.sampling._subgraph import NOT_FOUND, Found, Hop, assemble
+from graphstrap.sampling._subgraph import NOT_FOUND, Found, Hop, assemble, make_batch
 
 FanOuts = Sequence[int | Mapping[str, int]]
 
@@ -65,9 +66,13 @@ class Sampler:
         self.rows = Rows.of(graph, with_times=by_time)
         self.fan_outs = [fan_out_row(graph, entry) for entry in fan_outs]
         self._degrees: Tensor | None = None
-        self._places = None
+        self.places_table: Tensor | None = None
+        self.fused: FusedSampler | None = None
         if not disjoint:
-            self._places = torch.full((graph.num_nodes,), NOT_FOUND, dtype=torch.int32, device=graph.device)
+            self.places_table = torch.full((graph.num_nodes,), NOT_FOUND, dtype=torch.int32, device=graph.device)
+            if graph.device.type == "cuda" and FusedSampler.can(graph, self.fan_outs):
+                row = [fan_outs[0] for fan_outs in self.fan_outs]
+                self.fused = FusedSampler(graph, row, places=self.places_table, unbiased=unbiased)
 
     def sample(self, roots: Tensor, *, seed: int, step: int = 0, are_distinct: bool = False) -> Graph:
         """The batch around these nodes, without features or labels: see `Gatherer`.
@@ -77,7 +82,22 @@ class Sampler:
         roots = roots.to(self.graph.device)
         owners = torch.arange(len(roots), device=roots.device) if self.disjoint else None
         step_seed = child_seed(seed, _SAMPLING_BRANCH, step)
-        with Found(roots, owners, places=self._places, num_nodes=self.graph.num_nodes, check=not are_distinct) as found:
+        if self.fused is not None and are_distinct and self.fused.has_room(len(roots)):
+            whole = self.fused.sample(roots, step_seed)
+            return make_batch(
+                self.graph,
+                nodes=whole.nodes,
+                edges=whole.edges,
+                indptr=whole.indptr,
+                indices=whole.indices,
+                weights=whole.factors,
+                num_roots=len(roots),
+                missing_degrees=whole.missing,
+                hop_offsets=whole.hop_offsets,
+            )
+        with Found(
+            roots, owners, places=self.places_table, num_nodes=self.graph.num_nodes, check=not are_distinct
+        ) as found:
             hops, frontier = [], slice(0, len(roots))
             for hop, fan_outs in enumerate(self.fan_outs):
                 nodes, owners = found.nodes(frontier)
@@ -116,11 +136,12 @@ class Sampler:
         """(N,) the in-degrees of the last hop's nodes, which have no edges in the batch; 0 for all others."""
         nodes, owners = found.nodes(frontier)
         weights = self.graph.edge_weights
-        if weights is None:
+        if weights is None and self.rows.times is not None:
             degrees = self.rows.segments(nodes, self._times_of_roots(owners, roots))[1].sum(1).float()
         else:
             if self._degrees is None:
-                self._degrees = torch.segment_reduce(weights, "sum", offsets=self.graph.indptr, unsafe=True)
+                sums = None if weights is None else torch.segment_reduce(weights, "sum", offsets=self.graph.indptr)
+                self._degrees = self.graph.in_degrees.float() if sums is None else sums
             degrees = self._degrees.index_select(0, nodes)
         return torch.cat([degrees.new_zeros(frontier.start), degrees])
 

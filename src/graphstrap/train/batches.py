@@ -17,32 +17,39 @@ from graphstrap.sampling import Gatherer, Prefetcher, Sampler, roots_at
 _MOST_OF_MEMORY = 0.6
 _WEIGHTS_ARE_FEATURES = ("gat", "mpnn")
 
+Share = Callable[[Tensor], Tensor]
+
 
 def make_batches(
-    graph: Graph,
-    *,
-    recipe: Recipe,
-    seed: int,
-    device: torch.device,
-    share: Callable[[Tensor], Tensor] | None = None,
+    graph: Graph, *, recipe: Recipe, seed: int, device: torch.device, share: Share | None = None
 ) -> Prefetcher:
     """Batches of a prepared graph, each a function of (seed, step); with `share`, around some of the step's roots."""
-    settings = recipe.sampling
-    sampler = make_sampler(graph, recipe)
-    gatherer = Gatherer(graph, device=device, num_hot=settings.hot_nodes)
+    make = BatchMaker(graph, recipe=recipe, seed=seed, device=device, share=share)
+    return Prefetcher(make, last_step=recipe.train.steps, device=device, depth=recipe.sampling.prefetch)
 
-    choose_roots = _mixed_roots(graph, recipe, seed) if recipe.method.name == "semi-supervised" else None
 
-    def make(step: int) -> Graph:
-        if choose_roots is not None:
-            roots = choose_roots(step)
+class BatchMaker:
+    """Makes the batch of a step: roots, what is sampled around them, and what these nodes have."""
+
+    def __init__(
+        self, graph: Graph, *, recipe: Recipe, seed: int, device: torch.device, share: Share | None = None
+    ) -> None:
+        self.seed, self.share = seed, share
+        self.sampler = make_sampler(graph, recipe)
+        self.gatherer = Gatherer(graph, device=device, num_hot=recipe.sampling.hot_nodes)
+        if recipe.method.name == "semi-supervised":
+            self.roots = _mixed_roots(graph, recipe, seed)
         else:
-            roots = roots_at(step, candidates=graph.num_nodes, batch_size=settings.batch_size, seed=seed)
-        if share is not None:
-            roots = share(roots)
-        return gatherer.fill(sampler.sample(roots, seed=seed, step=step, are_distinct=True))
+            size, num_nodes = recipe.sampling.batch_size, graph.num_nodes
+            self.roots = lambda step: roots_at(step, candidates=num_nodes, batch_size=size, seed=seed)
 
-    return Prefetcher(make, last_step=recipe.train.steps, device=device, depth=settings.prefetch)
+    def sample(self, step: int) -> Graph:
+        """The batch without features and labels."""
+        roots = self.roots(step) if self.share is None else self.share(self.roots(step))
+        return self.sampler.sample(roots, seed=self.seed, step=step, are_distinct=True)
+
+    def __call__(self, step: int) -> Graph:
+        return self.gatherer.fill(self.sample(step))
 
 
 def _mixed_roots(graph: Graph, recipe: Recipe, seed: int) -> Callable[[int], Tensor]:
@@ -88,7 +95,9 @@ def place_graph(graph: Graph, recipe: Recipe, device: torch.device) -> Graph:
     """The graph where training is to find it: on the device, or on the host where it would not fit or the recipe says
     so. Without sampling it must be on the device."""
     storage = recipe.sampling.storage
-    if not recipe.sampling.fan_outs or device.type == "cpu" or storage == "device":
+    if not recipe.sampling.fan_outs:
+        return graph.to(device).with_readable_features()
+    if device.type == "cpu" or storage == "device":
         return graph.to(device)
     if storage == "host" or graph.num_bytes > _MOST_OF_MEMORY * torch.cuda.mem_get_info(device)[0]:
         return graph

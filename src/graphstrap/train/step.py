@@ -119,13 +119,13 @@ class SampledStep(EagerStep):
         share: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         super().__init__(method, graph, recipe=recipe, seed=seed)
-        self._batches = make_batches(graph, recipe=recipe, seed=seed, device=self.device, share=share)
+        self.batches = make_batches(graph, recipe=recipe, seed=seed, device=self.device, share=share)
 
     def batch(self, step: int) -> Graph:
-        return self._batches(step)
+        return self.batches(step)
 
     def close(self) -> None:
-        self._batches.close()
+        self.batches.close()
 
 
 class CapturedStep(EagerStep):
