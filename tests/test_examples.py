@@ -27,6 +27,7 @@ def test_every_example_is_run() -> None:
     assert {path.stem for path in FOLDER.glob("*.py")} == set(CASES)
 
 
+@pytest.mark.usefixtures("forget_added_encoders")
 @pytest.mark.parametrize("name", CASES)
 def test_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     if name == "round_trips":

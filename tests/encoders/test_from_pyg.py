@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +12,17 @@ from torch import Tensor, nn
 
 import graphstrap as gs
 from conftest import make_communities, make_random_graph
-from graphstrap.encoders import ENCODERS
 from graphstrap.encoders.from_pyg import FromPyG
 from graphstrap.encoders.gcn import GCN
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.io.pyg import import_pyg
-from graphstrap.methods import _ADDED, _ENCODER_SETTINGS
 from graphstrap.recipe import ENCODER_NAMES
 from graphstrap.view import CLEAN, View, ViewSpec
 from same_graph import make_hetero_graph
 
 pyg_nn = import_pyg("nn")
+pytestmark = pytest.mark.usefixtures("forget_added_encoders")
 SMALL: dict[str, Any] = {
     "encoder.name": "mine",
     "encoder.embedding_size": 16,
@@ -37,16 +35,6 @@ SMALL: dict[str, Any] = {
 def make_sage(num_features: int, embedding_size: int) -> nn.Module:
     sage: nn.Module = pyg_nn.GraphSAGE(num_features, 16, num_layers=2, out_channels=embedding_size, norm="batch_norm")
     return sage
-
-
-@pytest.fixture(autouse=True)
-def forget() -> Iterator[None]:
-    """Names that a test adds are gone after it."""
-    yield
-    for name in list(_ADDED):
-        ENCODER_NAMES.remove(name)
-        del ENCODERS[name], _ENCODER_SETTINGS[name]
-    _ADDED.clear()
 
 
 class TwoConvolutions(nn.Module):
