@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -74,15 +75,29 @@ def methods_page() -> str:
         parts += [f"## {title}", use]
         parts += [f"`--set method.name={name}` on the command line, `settings={{'method.name': '{name}'}}` in Python."]
         parts = parts if name else parts[:-1]
-        parts += [_literal(f"graphstrap.methods.{module}"), *_numbers(ledger, variants)]
+        parts += [_text(f"graphstrap.methods.{module}"), *_numbers(ledger, variants)]
     parts += ["# Encoders", "`--set encoder.name=gat`: every method that calls its encoder as a whole takes each."]
     for title, module in ENCODERS.items():
-        parts += [f"## {title} encoder", _literal(f"graphstrap.encoders.{module}")]
+        parts += [f"## {title} encoder", _text(f"graphstrap.encoders.{module}")]
     return "\n\n".join(parts) + "\n"
 
 
-def _literal(module: str) -> str:
-    return f"```text\n{inspect.getdoc(importlib.import_module(module))}\n```"
+def _text(module: str) -> str:
+    """A docstring as Markdown: prose, lists, and what is indented (equations) as it stands."""
+    parts: list[str] = []
+    for paragraph in (inspect.getdoc(importlib.import_module(module)) or "").split("\n\n"):
+        if paragraph.startswith("    "):
+            parts.append(f"```text\n{textwrap.dedent(paragraph)}\n```")
+            continue
+        starts_anew = True
+        for line in paragraph.replace("<", "&lt;").split("\n"):
+            is_item = line.startswith("  * ")
+            if starts_anew or is_item or (parts[-1].startswith("* ") and not line.startswith("    ")):
+                parts.append(line.strip())
+            else:
+                parts[-1] += f" {line.strip()}"
+            starts_anew = False
+    return "\n\n".join(parts)
 
 
 def _numbers(ledger: Ledger, variants: tuple[str, ...]) -> Iterator[str]:
