@@ -22,7 +22,7 @@ import graphstrap
 from graphstrap.reproduce.ledger import Ledger
 
 ROOT = Path(__file__).parent.parent
-# module, name in a recipe, variants in the ledger, when to use it
+# module, name in a recipe, rows in the ledger, when to use it
 METHODS = {
     "BGRL": ("bgrl", "bgrl", ("bgrl",), "The one to start with: linear cost, no negatives, few settings."),
     "GRACE and GCA": ("grace", "grace", ("grace", "gca"), "As a yardstick on small graphs; GCA with adaptive views."),
@@ -33,7 +33,7 @@ METHODS = {
     "DeepWalk and node2vec": ("skip_gram", "node2vec", ("deepwalk", "node2vec"), "Structure alone; no new nodes."),
     "Semi-supervised BGRL": ("semi_supervised", "semi-supervised", (), "Some labels, many nodes without."),
     "Label propagation": ("label_propagation", "", ("label-propagation",), "The baseline that uses labels only."),
-    "Supervised GCN and MLP": ("supervised", "", ("supervised-gcn", "mlp"), "What training on labels reaches."),
+    "Supervised GCN and MLP": ("supervised", "", ("supervised",), "What training on labels reaches."),
 }
 ENCODERS = {"GCN": "gcn", "Mean pooling": "mean_pooling", "GAT": "gat", "MPNN": "mpnn", "MLP": "mlp"}
 BRIDGES = {
@@ -67,15 +67,15 @@ def methods_page() -> str:
     parts = [
         "# Methods",
         "Each section is the docstring of a file in `src/graphstrap/methods/`: the equation, where it departs from its "
-        "paper, its cost. Numbers are the ledger's, protocol `reference`, mean ± standard deviation over seeds "
+        "paper, its cost. Numbers are the ledger's, mean ± standard deviation over seeds "
         "([all results](results.md)); a method without a table has none there yet.",
     ]
     ledger = Ledger(ROOT / "benchmarks" / "results" / "ledger.jsonl")
-    for title, (module, name, variants, use) in METHODS.items():
+    for title, (module, name, rows, use) in METHODS.items():
         parts += [f"## {title}", use]
         parts += [f"`--set method.name={name}` on the command line, `settings={{'method.name': '{name}'}}` in Python."]
         parts = parts if name else parts[:-1]
-        parts += [_text(f"graphstrap.methods.{module}"), *_numbers(ledger, variants)]
+        parts += [_text(f"graphstrap.methods.{module}"), *_numbers(ledger, rows)]
     parts += ["# Encoders", "`--set encoder.name=gat`: every method that calls its encoder as a whole takes each."]
     for title, module in ENCODERS.items():
         parts += [f"## {title} encoder", _text(f"graphstrap.encoders.{module}")]
@@ -100,15 +100,20 @@ def _text(module: str) -> str:
     return "\n\n".join(parts)
 
 
-def _numbers(ledger: Ledger, variants: tuple[str, ...]) -> Iterator[str]:
-    lines = []
-    for variant in variants:
-        rows = [row for row in ledger.find(variant=variant, quick=False) if "reference" in row.get("accuracy", {})]
-        for dataset in dict.fromkeys(row["dataset"] for row in rows):
-            found = [row["accuracy"]["reference"] for row in rows if row["dataset"] == dataset]
-            lines.append(f"| {variant} | {dataset} | {fmean(found):.2f} ± {pstdev(found):.2f} | {len(found)} |")
-    if lines:
-        yield "\n".join(["| row | graph | accuracy, % | seeds |", "| --- | --- | --- | --- |", *lines])
+def _numbers(ledger: Ledger, families: tuple[str, ...]) -> Iterator[str]:
+    """A table of what the ledger holds of these rows and their variants, such as bgrl and bgrl-degree."""
+    cells: dict[tuple[str, str, str], list[float]] = {}
+    for row in ledger.find(quick=False):
+        protocols = row.get("accuracy") or {}
+        is_of_family = any(row["variant"] == name or row["variant"].startswith(f"{name}-") for name in families)
+        if is_of_family and protocols:
+            protocol = "reference" if "reference" in protocols else next(iter(protocols))
+            cells.setdefault((row["variant"], row["dataset"], protocol), []).append(protocols[protocol])
+    if cells:
+        lines = ["| row | graph | protocol | % | seeds |", "| --- | --- | --- | --- | --- |"]
+        for names, found in cells.items():
+            lines.append(f"| {' | '.join(names)} | {fmean(found):.2f} ± {pstdev(found):.2f} | {len(found)} |")
+        yield "\n".join(lines)
 
 
 def api_page() -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from graphstrap.cli._app import run
 
 ROOT = Path(__file__).parent.parent
-FEW_STEPS = "BGRL(seed=0, settings={'train.steps': 20})"
+FEW_STEPS = "BGRL(seed=0, settings={'train.steps': 5})"
 
 
 def code_blocks(page: Path) -> list[tuple[str, str]]:
@@ -41,8 +41,8 @@ def run_commands(page: Path) -> int:
     """Run each command of a page, one after the other; how many there were."""
     found = commands(page)
     for command in found:
-        words = [re.sub(r"^train\.steps=\d+$", "train.steps=20", word) for word in command[1:]]
-        few = ["--set", "train.steps=20"] if command[1] == "fit" and "train.steps=20" not in words else []
+        words = [re.sub(r"^train\.steps=\d+$", "train.steps=5", word) for word in command[1:]]
+        few = ["--set", "train.steps=5"] if command[1] == "fit" and "train.steps=5" not in words else []
         quiet = ["--quiet"] if command[1] == "fit" else []
         assert run([*words, *few, *quiet]) == 0, command
     return len(found)
