@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint format clean test-lowest
+.PHONY: demo test docs lint format clean test-lowest
 
 .venv/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed: make PYTHON=python3.12 ..." if sys.version_info < (3, 11) else 0)'
@@ -16,6 +16,13 @@ demo: .venv/.installed  ## Learn the call graph of Python's standard library, co
 
 test: .venv/.installed lint  ## Lint, types and every test that needs no GPU
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not gpu"
+
+.venv/.docs: .venv/.installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable ".[docs]"
+	touch $@
+
+docs: .venv/.docs  ## The documentation as a site in site/, built strictly
+	$(BIN)/python docs/build.py site
 
 lint: .venv/.installed
 	$(BIN)/ruff check
@@ -33,4 +40,4 @@ test-lowest:  ## The tests again on the lowest versions that pyproject.toml allo
 	.venv-lowest/bin/python -m pytest -n 2 --dist worksteal -m "not gpu"
 
 clean:
-	rm -rf .venv .venv-lowest .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf site .venv .venv-lowest .pytest_cache .mypy_cache .ruff_cache .hypothesis

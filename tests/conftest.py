@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before PyTorch is imported: see graphstrap/__init__.py
@@ -15,8 +16,11 @@ import torch
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # before Triton is imported: its kernels then run on a CPU
 
+from graphstrap import methods
+from graphstrap.encoders import ENCODERS
 from graphstrap.graph import Graph
 from graphstrap.ops import _triton_sparse
+from graphstrap.recipe import ENCODER_NAMES
 
 torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)
 
@@ -28,6 +32,16 @@ def data_folder() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("GRAPHSTRAP_DATA does not name a folder of real graphs")
     return Path(folder)
+
+
+@pytest.fixture
+def forget_added_encoders() -> Iterator[None]:
+    """Encoders that a test adds are gone after it."""
+    yield
+    for name in list(methods._ADDED):
+        ENCODER_NAMES.remove(name)
+        del ENCODERS[name], methods._ENCODER_SETTINGS[name]
+    methods._ADDED.clear()
 
 
 @pytest.fixture

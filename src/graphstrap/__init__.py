@@ -25,6 +25,7 @@ from graphstrap.graph import Graph, Splits
 from graphstrap.io.export import write_embeddings
 from graphstrap.io.tables import TableOptions, read_tables
 from graphstrap.many_graphs import join_graphs, take_graphs
+from graphstrap.methods import add_encoder
 from graphstrap.recipe import Recipe, load_recipe
 from graphstrap.seeds import fit_seeds
 from graphstrap.view import View, ViewSpec
@@ -40,6 +41,7 @@ __all__ = [
     "TableOptions",
     "View",
     "ViewSpec",
+    "add_encoder",
     "evaluate",
     "fit_seeds",
     "generate",

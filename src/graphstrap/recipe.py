@@ -31,11 +31,12 @@ METHOD_NAMES = (
     "semi-supervised",
 )
 SAMPLED_METHODS = ("bgrl", "grace", "gca", "dgi", "barlow-twins", "semi-supervised")
+ENCODER_NAMES = ["gcn", "mean-pooling", "gat", "mpnn", "mlp"]  # `methods.add_encoder` appends to it
 CENTRALITIES = ("none", "degree", "pagerank", "eigenvector")
 
 
 def _setting(default: Any, **rules: Any) -> Any:
-    """A field with its rules: `choices`, `low` and `high` (both inclusive)."""
+    """A field with its rules: `choices` (and `advice` beyond them), `low` and `high` (both inclusive)."""
     return field(default=default, metadata=rules)
 
 
@@ -86,7 +87,7 @@ class EncoderRecipe:
     `batch_norm_statistics`: "running" averages of training views, or "recalibrated" on the clean graph before freezing.
     """
 
-    name: str = _setting("gcn", choices=("gcn", "mean-pooling", "gat", "mpnn", "mlp"))
+    name: str = _setting("gcn", choices=ENCODER_NAMES, advice="graphstrap.add_encoder makes another known")
     hidden_sizes: tuple[int, ...] = _setting((256,), low=1, high=65536)
     embedding_size: int = _setting(128, low=1, high=65536)
     own_features: int = _setting(0, low=0, high=4096)
@@ -375,7 +376,8 @@ def _checked(key: str, value: Any, kind: Any, rules: Mapping[str, Any]) -> Any:
         names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
         raise InputError(f"{key} takes {names[kind]}, got {value!r}")
     if "choices" in rules and value not in rules["choices"]:
-        raise InputError(f"{key} must be one of {', '.join(rules['choices'])}, got {value!r}")
+        advice = f"; {rules['advice']}" if "advice" in rules else ""
+        raise InputError(f"{key} must be one of {', '.join(rules['choices'])}, got {value!r}{advice}")
     if ("low" in rules and not value >= rules["low"]) or ("high" in rules and not value <= rules["high"]):
         bounds = f"between {rules['low']} and {rules['high']}" if "high" in rules else f"at least {rules['low']}"
         raise InputError(f"{key} must be {bounds}, got {value!r}")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from graphstrap.encoders import ENCODERS
+from graphstrap.encoders.from_pyg import FromPyG, MakeModule
+from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.keep import child_seed
 from graphstrap.methods.barlow_twins import BarlowTwins
@@ -20,11 +23,11 @@ from graphstrap.methods.grace import GRACE
 from graphstrap.methods.mvgrl import MVGRL
 from graphstrap.methods.semi_supervised import SemiSupervised
 from graphstrap.methods.skip_gram import SkipGram
-from graphstrap.recipe import Recipe
+from graphstrap.recipe import ENCODER_NAMES, Recipe
 from graphstrap.view import View
 
 _NORM = ("norm", "batch_norm_decay")
-_ENCODER_SETTINGS = {
+_ENCODER_SETTINGS: dict[str, tuple[str, ...]] = {
     "gcn": (*_NORM, "weight_standardization"),
     "mean-pooling": (*_NORM, "weight_standardization", "root_weight"),
     "gat": (*_NORM, "weight_standardization", "num_heads", "num_output_heads"),
@@ -32,6 +35,8 @@ _ENCODER_SETTINGS = {
     "mlp": (*_NORM, "weight_standardization"),
 }
 _READS_EDGES = ("gat", "mpnn")
+_READS_WEIGHTS = ("gmi", "mvgrl")
+_ADDED: set[str] = set()
 
 
 class Method(Protocol):
@@ -151,6 +156,8 @@ def encoder_maker(
 ) -> Callable[[torch.Generator], nn.Module]:
     """What makes an encoder of the recipe's kind with fresh weights."""
     settings = recipe.encoder
+    if settings.name in _ADDED and recipe.method.name in _READS_WEIGHTS:
+        raise InputError(f"{recipe.method.name} reads the weights of its encoder: take encoder gcn, or another method")
     options: dict[str, Any] = {name: getattr(settings, name) for name in _ENCODER_SETTINGS[settings.name]}
     if settings.name in _READS_EDGES:
         options["edge_size"] = edge_size
@@ -160,6 +167,23 @@ def encoder_maker(
         return ENCODERS[settings.name](input_sizes, sizes, generator=generator, **options)
 
     return make_encoder
+
+
+def add_encoder(name: str, make_module: MakeModule) -> None:
+    """Make an encoder of your own known as `encoder.name`, to every method that calls its encoder as a
+    whole: all but GMI, MVGRL and the walks.
+
+    `make_module(num_features, embedding_size)` gives a torch module that is called as `module(x, edge_index)`, as those
+    of PyTorch Geometric are. Files hold its weights and its name, never its code: add it again, under the same name,
+    before a run is loaded or resumed. See `encoders/from_pyg.py`.
+    """
+    if name in ENCODERS and name not in _ADDED:
+        raise InputError(f"encoder {name!r} is Graphstrap's own: give yours another name")
+    if name not in _ADDED:
+        ENCODER_NAMES.append(name)
+        _ADDED.add(name)
+    ENCODERS[name] = partial(FromPyG, make_module)
+    _ENCODER_SETTINGS[name] = ()
 
 
 # Each is called as build(recipe, input_sizes=..., num_nodes=..., edge_size=..., seed=...); those that learn from labels

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.ops import _csr, _csr_attend, _csr_messages, _torch, _triton, _triton_attend, _triton_messages
+from graphstrap.ops._masks import kept_edges
 from graphstrap.ops._scores import Scores as Scores
 from graphstrap.view import View
 
@@ -46,6 +47,18 @@ def backend(device_type: str) -> Backend:
     if device_type == "cuda" and _triton.IS_AVAILABLE:
         return Backend("triton", "the fastest one for cuda: masked CSR products and fused finishes as Triton kernels")
     return Backend("csr", f"the fastest one for {device_type}: embedding_bag over CSR, no E x D intermediate")
+
+
+def masked_features(graph: Graph, view: View, *, block: int = 0) -> Tensor:
+    """(N_t, F) a node type's features, 0 where the view masks them, as a dense table: for code that has to have one."""
+    return _torch.masked_features(graph, view, block, torch.float32)
+
+
+def kept_edge_index(graph: Graph, view: View) -> Tensor:
+    """(2, E') int64 sources and targets of the edges that the view keeps: for code that has to have them."""
+    edges = torch.stack([graph.indices.long(), graph.targets])
+    kept = kept_edges(graph, view)
+    return edges if kept is None else edges[:, kept]
 
 
 def propagate(graph: Graph, view: View, h: Tensor, *, norm: str = "symmetric") -> Tensor:

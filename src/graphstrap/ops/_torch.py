@@ -38,11 +38,16 @@ def propagate(graph: Graph, view: View, h: Tensor, norm: str) -> Tensor:
 
 def project(graph: Graph, view: View, weight: Tensor, block: int) -> Tensor:
     """(X o mask) W for one feature block; see `graphstrap.ops.project`."""
+    return masked_features(graph, view, block, weight.dtype) @ weight
+
+
+def masked_features(graph: Graph, view: View, block: int, dtype: torch.dtype) -> Tensor:
+    """X o mask of one feature block, dense; see `graphstrap.ops.masked_features`."""
     features = graph.features[block]
     if features is None:
         raise ValueError(f"node type {graph.node_types[block]!r} has no features to project")
     x = features if isinstance(features, Tensor) else features.to_dense()  # (N_t, F)
-    x = x.to(weight.dtype)
+    x = x.to(dtype)
     columns = kept_columns(view, num_columns=x.shape[1], block=block, device=x.device)
     if columns is not None:
         x = x * columns
@@ -51,7 +56,7 @@ def project(graph: Graph, view: View, weight: Tensor, block: int) -> Tensor:
     elements = kept_elements(view, rows=rows, columns=every_column, num_columns=x.shape[1], block=block)
     if elements is not None:
         x = x * elements
-    return x @ weight
+    return x
 
 
 def attend(graph: Graph, view: View, h: Tensor, scores: Scores, average: bool) -> Tensor:

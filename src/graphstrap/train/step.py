@@ -21,6 +21,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from graphstrap.encoders.from_pyg import FromPyG
 from graphstrap.graph import Graph
 from graphstrap.many_graphs import GraphBatches
 from graphstrap.methods import Method
@@ -251,7 +252,8 @@ def _lane(index: int) -> torch.cuda.Stream:
 
 def make_step(method: Method, graph: Graph, *, recipe: Recipe, seed: int) -> EagerStep:
     """A captured step on CUDA, an eager one elsewhere or where GRAPHSTRAP_CAPTURE=0 asks for it. Steps on sampled
-    batches, or on some of many graphs, differ in shape, and a CUDA graph cannot: they are eager."""
+    batches, on some of many graphs, or by an encoder that was added, differ in shape, and a CUDA graph cannot: they are
+    eager."""
     if recipe.sampling.fan_outs:
         return SampledStep(method, graph, recipe=recipe, seed=seed)
     if recipe.train.graphs_per_step not in (0, graph.num_graphs):
@@ -259,6 +261,9 @@ def make_step(method: Method, graph: Graph, *, recipe: Recipe, seed: int) -> Eag
             logger.warning("steps are not captured as a CUDA graph: train.graphs_per_step draws other graphs each time")
         return DrawnStep(method, graph, recipe=recipe, seed=seed)
     if graph.device.type != "cuda":
+        return EagerStep(method, graph, recipe=recipe, seed=seed)
+    if isinstance(method.online, FromPyG):
+        logger.warning("steps are not captured as a CUDA graph: an added encoder gets other edges each time")
         return EagerStep(method, graph, recipe=recipe, seed=seed)
     if os.environ.get("GRAPHSTRAP_CAPTURE") == "0":
         logger.warning("steps are not captured as a CUDA graph: GRAPHSTRAP_CAPTURE=0")

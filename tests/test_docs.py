@@ -1,0 +1,84 @@
+"""The documentation: every code block runs or is checked, every picture is there, the site builds with no warning."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from code_blocks import ROOT, code_blocks, commands, make_user_tables, run_commands, run_python
+from graphstrap.cli._app import app
+
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+RUN = [page for page in PAGES if any(language in ("python", "sh") for language, _ in code_blocks(page))]
+LONG = ["performance.md", "results.md"]  # their bare blocks take a GPU for minutes: parsed, not run
+
+
+@pytest.mark.usefixtures("forget_added_encoders")
+@pytest.mark.parametrize("page", RUN, ids=lambda page: page.stem)
+def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_user_tables(tmp_path)
+    run_commands(page)
+    run_python(page)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_no_block_escapes(page: Path) -> None:
+    """A block in any other language, or a line that is no `graphstrap` command, would be run by nobody."""
+    for language, code in code_blocks(page):
+        assert language in ("python", "sh") or (language == "" and page.name in LONG), code
+        if language != "python":
+            assert all(re.match(r"graphstrap |python benchmarks/", line) for line in code.splitlines()), code
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_long_commands_have_options_that_exist(name: str) -> None:
+    page = ROOT / "docs" / name
+    found = commands(page, language="")
+    assert found
+    for command in found:
+        parse(typer.main.get_command(app), command[1:])
+
+
+def parse(command: Any, words: list[str], parent: Any = None) -> None:
+    """Raises where an option or a verb is unknown; nothing is run."""
+    if hasattr(command, "resolve_command"):
+        context = command.make_context("graphstrap", [], parent=parent, resilient_parsing=True)
+        _, verb, rest = command.resolve_command(context, words)
+        parse(verb, rest, context)
+    else:
+        command.make_context(command.name, list(words), parent=parent)
+
+
+def test_scripts_that_pages_name_exist() -> None:
+    for page in [*PAGES, ROOT / "README.md"]:
+        for script in re.findall(r"(?:benchmarks|examples)/\w+\.py", page.read_text(encoding="utf-8")):
+            assert (ROOT / script).exists(), (page.name, script)
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.stem)
+def test_links_to_files_lead_somewhere(page: Path) -> None:
+    """Also pictures, which the site generator does not check."""
+    made = {"methods.md", "api.md"}
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
+        if "://" not in target and target not in made:
+            assert (page.parent / target).exists(), target
+
+
+def test_the_site_builds_with_no_warning(tmp_path: Path) -> None:
+    if importlib.util.find_spec("zensical") is None:
+        pytest.skip("the site generator is not installed: pip install zensical, or make docs")
+    command = [sys.executable, str(ROOT / "docs" / "build.py"), str(tmp_path / "site")]
+    outcome = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    assert "No issues found" in outcome.stdout + outcome.stderr
+    pages = {path.parent.name for path in (tmp_path / "site").glob("*/index.html")}
+    assert pages >= {page.stem for page in PAGES if page.stem != "index"} | {"methods", "api"}
+    assert "<li>BGRL" in (tmp_path / "site" / "results" / "index.html").read_text(encoding="utf-8")
