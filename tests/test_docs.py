@@ -17,7 +17,9 @@ from graphstrap.cli._app import app
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 RUN = [page for page in PAGES if any(language in ("python", "sh") for language, _ in code_blocks(page))]
-LONG = ["performance.md", "results.md"]  # their bare blocks take a GPU for minutes: parsed, not run
+LONG = ["performance.md", "results.md", "parallel.md"]  # bare blocks take a GPU, or several hosts: parsed, not run
+LINES = r"graphstrap |python benchmarks/"
+CLUSTER_LINES = LINES + r"|torchrun |srun |#|first=|    (graphstrap|--rdzv)"
 
 
 @pytest.mark.usefixtures("forget_added_encoders")
@@ -35,7 +37,9 @@ def test_no_block_escapes(page: Path) -> None:
     for language, code in code_blocks(page):
         assert language in ("python", "sh") or (language == "" and page.name in LONG), code
         if language != "python":
-            assert all(re.match(r"graphstrap |python benchmarks/", line) for line in code.splitlines()), code
+            assert all(
+                re.match(CLUSTER_LINES if page.stem == "parallel" else LINES, line) for line in code.splitlines()
+            ), code
 
 
 @pytest.mark.parametrize("name", LONG)
