@@ -4,8 +4,8 @@ memory.
     python benchmarks/fuzz.py [--cases 100000] [--minutes 20] [--readers csv npz] [--first-seed 0] [--to FILE.json]
 
 A case is a reader and a seed: the same pair damages the same input in the same way (`tests/fuzz_mutations.py`). Cases
-run in child processes with a cap on address space; one that crashes, hangs, runs out of memory or raises anything but an
-InputError is a failure, and its seed is printed and kept in the JSON. `tests/test_fuzz.py` keeps past failures.
+run in child processes with a cap on address space; one that crashes, hangs, runs out of memory or raises anything
+but an InputError is a failure, and its seed is printed and kept in the JSON. `tests/test_fuzz.py` keeps past failures.
 """
 
 from __future__ import annotations

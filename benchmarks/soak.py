@@ -3,8 +3,9 @@
     python benchmarks/soak.py [--minutes 60] [--nodes 50000] [--device cpu] [--to benchmarks/results/soak_cpu.json]
 
 A random graph of 20 edges a node and 64 columns, fan-out 10 and 5, 512 roots, with checkpoints every 20 s into a run
-folder and metrics logged. Resident memory (on CUDA also what is allocated there) is taken about every second. Flat means: a
-line through the second half rises by less than 2 % of its mean an hour, or by less than 32 MB over that half. A picture
+folder and metrics logged. Resident memory (on CUDA also what is allocated there) is taken about every second. Flat
+means: a line through the second half rises by less than 2 % of its mean an hour, or by less than 32 MB over that
+half. A picture
 lands beside the JSON.
 """
 
