@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -154,3 +155,35 @@ def test_run_folders_of_every_past_format_still_open(communities: Graph) -> None
         assert Run.open(folder).metrics()[-1]["step"] == 20
         h = BGRL.load(folder, device="cpu").embed(communities)
         np.testing.assert_allclose(h, np.load(folder.with_name(f"{folder.name}-embeddings.npy")), rtol=1e-3, atol=1e-4)
+
+
+def test_a_checkpoint_of_another_run_is_refused(communities: Graph, tmp_path: Path) -> None:
+    """Of the same shape, even of the same seed; one without a run, as older versions wrote, belongs to older runs."""
+    one, other = (make_run(tmp_path / name, communities) for name in ("one", "other"))
+    one.checkpoint(*method_and_optimizer(communities), 17)
+    other.checkpoint_path.write_bytes(one.checkpoint_path.read_bytes())
+    with pytest.raises(InputError, match="from another run"):
+        other.restore(*method_and_optimizer(communities))
+    assert one.restore(*method_and_optimizer(communities)) == 17
+    old_info = {key: value for key, value in one.info.items() if key != "id"}
+    (other.folder / "run.json").write_text(json.dumps(old_info))
+    old = Run.open(other.folder)
+    old.checkpoint(*method_and_optimizer(communities), 5)
+    assert Run.open(other.folder).restore(*method_and_optimizer(communities)) == 5
+
+
+def test_a_folder_is_locked_once(communities: Graph, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", communities)
+    with run.locked(), pytest.raises(InputError, match=rf"in use by process {os.getpid()} on "), run.locked():
+        pass
+    with run.locked():
+        pass
+
+
+def test_each_time_that_a_run_goes_on_is_noted(communities: Graph, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", communities)
+    assert run.restore(*method_and_optimizer(communities)) == 0
+    assert run.restarts() == []
+    run.checkpoint(*method_and_optimizer(communities), 17)
+    Run.open(run.folder).restore(*method_and_optimizer(communities))
+    assert [one["step"] for one in run.restarts()] == [17]

@@ -126,7 +126,7 @@ class FeatureTransform:
     @classmethod
     def from_state(cls, info: dict[str, Any], tensors: dict[str, Tensor]) -> FeatureTransform:
         count = len(tensors) // 2
-        return cls(
+        transform = cls(
             info["scaling"],
             info["structural_size"],
             tuple(info["sizes"]),
@@ -134,6 +134,19 @@ class FeatureTransform:
             tuple(tensors[f"means.{i}"] for i in range(count)),
             tuple(tensors[f"scales.{i}"] for i in range(count)),
         )
+        transform._check()
+        return transform
+
+    def _check(self) -> None:
+        """A ValueError where the parts do not belong together."""
+        wanted = [(size,) for size in self.output_sizes] if self.scaling == "column" else []
+        for tensors in (self.means, self.scales):
+            if [tuple(t.shape) for t in tensors] != wanted or any(t.dtype != torch.float32 for t in tensors):
+                raise ValueError("means and scales do not fit the feature columns")
+        if not all(type(size) is int and 0 <= size < 2**31 for size in (self.structural_size, *self.sizes)):
+            raise ValueError("the numbers of feature columns are none")
+        if self.names is not None and not all(isinstance(name, str) for name in self.names):
+            raise ValueError("the names of feature columns are none")
 
 
 def structural_features(graph: Graph, *, num_columns: int, seed: int = 0) -> Tensor:

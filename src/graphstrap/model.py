@@ -97,6 +97,16 @@ class Model:
             )
             raise InputError(f"{folder} holds no finished model: {advice}")
         tensors, info = load_tensors(path, kind="model")
+        try:
+            return cls._from_contents(tensors, info, path)
+        except InputError:
+            raise
+        except (ValueError, TypeError, KeyError, AttributeError, RuntimeError, OverflowError, MemoryError) as error:
+            raise InputError(f"{path} is damaged ({error!r:.200}): restore it from a copy, or fit again") from error
+
+    @classmethod
+    def _from_contents(cls, tensors: dict[str, Tensor], info: dict[str, Any], path: Path) -> Model:
+        """A file that is whole may still hold anything: what does not fit comes out as one error or another."""
         if info.get("format", 0) > FORMAT_VERSION:
             raise InputError(f"{path} was made by a newer Graphstrap (format {info['format']}): upgrade to read it")
         recipe = parse_recipe(info["recipe"], origin=str(path))
@@ -105,6 +115,8 @@ class Model:
         method = _build(recipe, transform, seed=info["seed"], **sizes)
         load_state(cast(nn.Module, method), with_prefix(tensors, "method."), path)
         basis = tensors.get("own_features.basis")
+        if basis is not None and (basis.dim() != 2 or len(basis) != transform.output_sizes[0]):
+            raise ValueError("the compression of its own features does not fit them")
         own_features = None if basis is None else OwnFeatures(basis)
         return cls(recipe, transform, method, info["seed"], own_features, **sizes)
 

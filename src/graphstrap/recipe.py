@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from graphstrap.errors import InputError
+from graphstrap.plain import read_plain_text
 from graphstrap.view import ViewSpec
 
 METHOD_NAMES = (
@@ -32,6 +33,7 @@ METHOD_NAMES = (
 )
 SAMPLED_METHODS = ("bgrl", "grace", "gca", "dgi", "barlow-twins", "semi-supervised")
 ENCODER_NAMES = ["gcn", "mean-pooling", "gat", "mpnn", "mlp"]  # `methods.add_encoder` appends to it
+_MAX_BYTES, _LARGEST = 1 << 20, 1 << 53
 CENTRALITIES = ("none", "degree", "pagerank", "eigenvector")
 
 
@@ -243,10 +245,7 @@ def load_recipe(name_or_path: str) -> Recipe:
         return parse_recipe(text, origin=name_or_path)
     path = Path(name_or_path)
     if path.suffix == ".toml":
-        try:
-            return parse_recipe(path.read_text(encoding="utf-8"), origin=str(path))
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"recipe {path} cannot be read: {error}") from error
+        return parse_recipe(read_plain_text(path, max_bytes=_MAX_BYTES), origin=str(path))
     known = ["default", *shipped_recipes()]
     raise InputError(
         f"there is no recipe {name_or_path!r}{_nearest(name_or_path, known)}: "
@@ -257,7 +256,7 @@ def load_recipe(name_or_path: str) -> Recipe:
 def parse_recipe(text: str, *, origin: str) -> Recipe:
     try:
         tree = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"recipe {origin} is not valid TOML: {error}") from error
     try:
         return _update(Recipe(name=origin), tree)
@@ -370,6 +369,8 @@ def _checked(key: str, value: Any, kind: Any, rules: Mapping[str, Any]) -> Any:
         if len(value) != len(item_kinds):
             raise InputError(f"{key} takes {len(item_kinds)} values, got {len(value)}")
         return tuple(_checked(key, item, k, rules) for item, k in zip(value, item_kinds, strict=True))
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        raise InputError(f"{key} must be at most {_LARGEST}")
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):

@@ -4,6 +4,8 @@ learned.
     run.json                  format version, source of the graph, seed, graph statistics, environment, git state
     recipe.toml               every setting, resolved
     metrics.jsonl             one JSON object a line
+    restarts.jsonl            when, where and from which step it went on; none where it was never cut
+    run.lock                  held by the process that trains
     checkpoint.safetensors    parameters, optimiser state and step; replaced atomically
     start.safetensors         the model that a warm start began from
     model.safetensors         the finished model; its presence means that the run is finished
@@ -15,10 +17,14 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
+import socket
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +35,13 @@ from graphstrap.environment import describe_environment, describe_git
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.io.atomic import atomic_write
+from graphstrap.io.lock import lock_file
 from graphstrap.io.tensors import load_tensors, save_tensors
+from graphstrap.plain import read_plain_text
 from graphstrap.recipe import Recipe, parse_recipe
 
 FORMAT_VERSION = 1
+LOCK_FILE = "run.lock"
 MODEL_FILE, START_FILE = "model.safetensors", "start.safetensors"
 _OPTIMIZER_FIELDS = ("step", "exp_avg", "exp_avg_sq")
 
@@ -42,6 +51,7 @@ class Run:
 
     def __init__(self, folder: Path, *, info: dict[str, Any], recipe: Recipe) -> None:
         self.folder, self.info, self.recipe = folder, info, recipe
+        self._began = True  # an opened one; a new one has not
 
     @classmethod
     def create(
@@ -65,6 +75,7 @@ class Run:
             )
         info = {
             "format": FORMAT_VERSION,
+            "id": secrets.token_hex(8),  # its checkpoints bear it
             "source": dict(source),
             "seed": seed,
             "device": device,
@@ -88,16 +99,18 @@ class Run:
                 raise
         except OSError as error:
             raise InputError(f"run folder {folder} cannot be made: {error.strerror or error}") from error
-        return cls(folder, info=info, recipe=recipe)
+        run = cls(folder, info=info, recipe=recipe)
+        run._began = False
+        return run
 
     @classmethod
     def open(cls, folder: Path) -> Run:
         if not folder.is_dir():
             raise InputError(f"there is no run folder {folder}: make one with `graphstrap fit SOURCE --run {folder}`")
         try:
-            info = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-            text = (folder / "recipe.toml").read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
+            info = json.loads(read_plain_text(folder / "run.json"))
+            text = read_plain_text(folder / "recipe.toml")
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{folder} is not a run folder, or is damaged: {error}") from error
         if not isinstance(info, dict) or not isinstance(info.get("format"), int):
             raise InputError(f"{folder}/run.json is not one that Graphstrap wrote")
@@ -125,7 +138,8 @@ class Run:
         for index, parameter in enumerate(_parameters(optimizer)):
             state = optimizer.state[parameter]
             tensors |= {f"optimizer.{index}.{name}": torch.as_tensor(state[name]) for name in _OPTIMIZER_FIELDS}
-        save_tensors(self.checkpoint_path, tensors, kind="checkpoint", info={"step": step, "format": FORMAT_VERSION})
+        info = {"step": step, "format": FORMAT_VERSION, "run": self.info.get("id")}
+        save_tensors(self.checkpoint_path, tensors, kind="checkpoint", info=info)
 
     def restore(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> int:
         """Load the last checkpoint, if there is one, and forget metrics logged after it. Returns its step."""
@@ -133,37 +147,82 @@ class Run:
             left_over.unlink(missing_ok=True)
         if not self.checkpoint_path.exists():
             self._cut_log(0)
+            self._note_start(0)
             return 0
         tensors, info = load_tensors(self.checkpoint_path, kind="checkpoint")
+        step = self._check(info)
         load_state(module, with_prefix(tensors, "module."), self.checkpoint_path)
         for index, parameter in enumerate(_parameters(optimizer)):
             saved = with_prefix(tensors, f"optimizer.{index}.")
+            _check_moments(saved, parameter, self.checkpoint_path)
             state = {
                 n: t.to("cpu" if n == "step" and not parameter.is_cuda else parameter.device) for n, t in saved.items()
             }
             optimizer.state[parameter] = state
-        self._cut_log(info["step"])
-        return int(info["step"])
+        self._cut_log(step)
+        self._note_start(step)
+        return step
+
+    def _check(self, info: Mapping[str, Any]) -> int:
+        """The step of a checkpoint, if it is one of this run's. Those of older versions bear no run."""
+        step = info.get("step")
+        if type(step) is not int or not 0 <= step <= self.recipe.train.steps:
+            raise InputError(f"{self.checkpoint_path} is damaged (its step is {step!r}): delete it to start anew")
+        if info.get("run") != self.info.get("id"):
+            raise InputError(
+                f"{self.checkpoint_path} is from another run: put this run's own one back, or delete it to start anew"
+            )
+        return step
+
+    # ---- who trains, and when it went on -----------------------------------------------------------------------------
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """One training at a time in a folder. The system lets go of the lock when the process ends, however it ends."""
+        with lock_file(self.folder / LOCK_FILE, what=f"run folder {self.folder}"):
+            yield
+
+    def restarts(self) -> list[dict[str, Any]]:
+        """One record for each time that training went on: `step`, `time`, `pid`, `host`."""
+        return [record for record in self._read_lines("restarts.jsonl") if type(record.get("step")) is int]
+
+    def _note_start(self, step: int) -> None:
+        if self._began:
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            self._append(
+                "restarts.jsonl", {"step": step, "time": now, "pid": os.getpid(), "host": socket.gethostname()}
+            )
+        self._began = True
 
     # ---- metrics -----------------------------------------------------------------------------------------------------
 
     def log(self, record: Mapping[str, Any]) -> None:
-        try:
-            with (self.folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
-                file.write(json.dumps(record) + "\n")
-        except OSError as error:
-            raise InputError(f"{self.folder}/metrics.jsonl cannot be written: {error.strerror or error}") from error
+        self._append("metrics.jsonl", record)
 
     def metrics(self) -> list[dict[str, Any]]:
-        path = self.folder / "metrics.jsonl"
+        """What was logged: numbers and flags by name. Anything else in the file is damage, and left out."""
+        records = [{k: v for k, v in one.items() if _is_number(v)} for one in self._read_lines("metrics.jsonl")]
+        return [one for one in records if type(one.get("step", 0)) is int]
+
+    def _append(self, name: str, record: Mapping[str, Any]) -> None:
+        try:
+            with (self.folder / name).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+        except OSError as error:
+            raise InputError(f"{self.folder}/{name} cannot be written: {error.strerror or error}") from error
+
+    def _read_lines(self, name: str) -> list[dict[str, Any]]:
+        path = self.folder / name
         if not path.exists():
             return []
         records = []
-        for line in path.read_text(encoding="utf-8").splitlines():
+        for line in read_plain_text(path).splitlines():
             try:
-                records.append(json.loads(line))
-            except ValueError:
+                record = json.loads(line)
+            except (ValueError, RecursionError):
                 break  # the line that a power cut left half-written
+            if isinstance(record, dict):
+                records.append(record)
         return records
 
     def _cut_log(self, last_step: int) -> None:
@@ -190,6 +249,19 @@ def load_state(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> Non
         module.load_state_dict(tensors)
     except RuntimeError as error:
         raise InputError(f"{path} does not fit this recipe: it is from another model") from error
+
+
+def _check_moments(saved: dict[str, Tensor], parameter: Tensor, path: Path) -> None:
+    """Whether these are the optimiser's numbers for this parameter."""
+    wanted = {"step": ((), torch.float32)} | {
+        name: (tuple(parameter.shape), parameter.dtype) for name in ("exp_avg", "exp_avg_sq")
+    }
+    if {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in saved.items()} != wanted:
+        raise InputError(f"{path} does not fit this recipe: its optimiser state is from another model")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63)
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:

@@ -23,6 +23,7 @@ from graphstrap.graph import Graph
 from graphstrap.io.atomic import atomic_write
 from graphstrap.ops import resolve_device
 from graphstrap.parallel import ALONE, Workers
+from graphstrap.plain import read_plain_text
 from graphstrap.run import Run
 
 LIST_FILE = "seeds.json"
@@ -112,10 +113,12 @@ def seed_folders(folder: Path) -> list[Path]:
     if not (folder / LIST_FILE).exists():
         return []
     try:
-        seeds = json.loads((folder / LIST_FILE).read_text(encoding="utf-8"))["seeds"]
-        folders = [folder / f"seed-{int(seed)}" for seed in seeds]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        seeds = json.loads(read_plain_text(folder / LIST_FILE))["seeds"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"{folder / LIST_FILE} is damaged: {error}") from error
+    if not isinstance(seeds, list) or not all(type(seed) is int and 0 <= seed < 2**63 for seed in seeds):
+        raise InputError(f"{folder / LIST_FILE} is damaged: seeds are whole numbers")
+    folders = [folder / f"seed-{seed}" for seed in seeds]
     missing = [one.name for one in folders if not one.is_dir()]
     if missing or not folders:
         raise InputError(f"{folder} was cut before all of its seeds began ({', '.join(missing)}): delete it, fit again")

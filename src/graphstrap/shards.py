@@ -28,6 +28,7 @@ from graphstrap.methods import frozen_encoder
 from graphstrap.model import Model
 from graphstrap.own_features import some_rows
 from graphstrap.parallel import ALONE, Workers
+from graphstrap.plain import read_plain_text
 
 ENDINGS = ("parquet", "npy")
 _LIST_FILE, _WORK_FOLDER = "embeddings.json", ".layers"
@@ -98,7 +99,7 @@ def _claim(folder: Path, wanted: dict[str, Any]) -> None:
     if folder.exists() and not listed.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} holds other files: name a new folder for the embeddings")
     if listed.exists():
-        if json.loads(listed.read_text(encoding="utf-8")) != wanted:
+        if _read_list(listed) != wanted:
             raise InputError(f"{folder} holds embeddings of another model, graph or layout: name a new folder")
         return
     try:
@@ -107,3 +108,10 @@ def _claim(folder: Path, wanted: dict[str, Any]) -> None:
         raise InputError(f"{folder} cannot be made: {error.strerror or error}") from error
     with atomic_write(listed) as temporary:
         temporary.write_text(json.dumps(wanted) + "\n", encoding="utf-8")
+
+
+def _read_list(path: Path) -> Any:
+    try:
+        return json.loads(read_plain_text(path))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is damaged ({error}): name a new folder for the embeddings") from error

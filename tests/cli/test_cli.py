@@ -67,7 +67,14 @@ def error(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
 
 def test_a_run_folder_holds_what_it_should(fitted: Path) -> None:
     names = {path.name for path in fitted.iterdir()}
-    assert names == {"run.json", "recipe.toml", "metrics.jsonl", "checkpoint.safetensors", "model.safetensors"}
+    assert names == {
+        "run.json",
+        "recipe.toml",
+        "metrics.jsonl",
+        "run.lock",
+        "checkpoint.safetensors",
+        "model.safetensors",
+    }
     info = json.loads((fitted / "run.json").read_text())
     assert info["format"] == 1
     assert info["graph"]["num_nodes"] == 150

@@ -145,3 +145,21 @@ def test_evaluation_while_training_is_logged(communities: Graph) -> None:
         evaluate=lambda method: {"accuracy": 12.5},
     )
     assert [record["step"] for record in records if "accuracy" in record] == [7, 14, 21, 28, 30]
+
+
+def test_a_clock_that_jumps_moves_no_checkpoint(
+    communities: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time of day runs back and forth by days; checkpoints go by a clock that never does."""
+    days = iter(range(10**6))
+    monkeypatch.setattr("time.time", lambda: 86_400.0 * (-1) ** next(days) * next(days))
+    saved: list[int] = []
+    monkeypatch.setattr(Run, "checkpoint", lambda self, module, optimizer, step: saved.append(step))
+    train(
+        make_method(communities),
+        communities,
+        recipe=recipe(checkpoint_seconds=3600.0),
+        seed=0,
+        run=make_run(tmp_path / "run", communities, checkpoint_seconds=3600.0),
+    )
+    assert saved == [30]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import typer
 
+from graphstrap.cli._stop import stoppable
 from graphstrap.cli.bench import bench
 from graphstrap.cli.card import card
 from graphstrap.cli.datasets import datasets
@@ -48,14 +49,15 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 for _name, _verb in VERBS.items():
-    app.command(_name)(_verb)
+    app.command(_name)(stoppable(_verb))
 app.add_typer(bench, name="bench")
 
 
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    given = sys.argv[1:] if arguments is None else arguments
     try:
-        app(args=arguments, standalone_mode=True, obj=sys.argv[1:] if arguments is None else arguments)
+        app(args=given, obj=list(given), standalone_mode=True)
     except SystemExit as finished:
         return int(finished.code or 0)
     except (InputError, DivergedError) as error:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from graphstrap.cli import _options as o
+from graphstrap.cli._supervise import supervise, without_restarts
 from graphstrap.cli.resume import resume
 from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL
@@ -46,6 +47,9 @@ def fit(
     send_to: Annotated[
         list[str] | None, typer.Option(help="Also send metrics to tensorboard:FOLDER or mlflow[:EXPERIMENT].")
     ] = None,
+    restarts: Annotated[
+        int, typer.Option(help="Train in a process of its own; go on where it is killed, at most so often.", min=0)
+    ] = 0,
     device: o.Device = "auto",
     workers: o.NumWorkers = 1,
     source_column: o.SourceColumn = None,
@@ -72,6 +76,8 @@ def fit(
         return
     if run.exists() and not is_worker():
         raise InputError(f"run folder {run} exists: choose another --run, or go on with `graphstrap resume {run}`")
+    if restarts:
+        raise typer.Exit(supervise(without_restarts(context.obj), run=run, restarts=restarts))
     options = TableOptions(
         source=source_column,
         target=target_column,
@@ -137,7 +143,7 @@ def _fit(
             estimator.fit(graph, **options, start_from=earlier, mirrors=mirrors)
     except InterruptedTrainingError as stop:
         o.note(f"{stop}, saved: go on with `graphstrap resume {run}`", quiet=not workers.is_first)
-        raise typer.Exit(130) from stop
+        raise typer.Exit(stop.exit_code) from stop
     if not workers.is_first:
         return
     runs = [Run.open(one) for one in seed_folders(run) or [run]]

@@ -1,17 +1,28 @@
-"""graphstrap info: versions, devices, and which backend runs and why."""
+"""graphstrap info: versions, devices, and which backend runs and why; or how far a run is, and how often it was cut."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated, Any
+
 import torch
+import typer
 
 from graphstrap.cli import _options as o
 from graphstrap.environment import describe_environment
 from graphstrap.ops import backend
 from graphstrap.recipe import shipped_recipes
+from graphstrap.run import Run
 
 
-def info(as_json: o.AsJson = False) -> None:
-    """Say what runs here."""
+def info(
+    folder: Annotated[Path | None, typer.Argument(metavar="[DIR]", help="A run folder, to look at that.")] = None,
+    as_json: o.AsJson = False,
+) -> None:
+    """Say what runs here, or how a run stands."""
+    if folder is not None:
+        _show(describe_run(Run.open(folder)), as_json)
+        return
     devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
     backends = {device: backend(device)._asdict() for device in devices}
     facts = {**describe_environment(), "backends": backends, "recipes": ["default", *shipped_recipes()]}
@@ -26,3 +37,26 @@ def info(as_json: o.AsJson = False) -> None:
             print(f"{name:18s} {', '.join(facts['recipes'])}")
         elif value is not None:
             print(f"{name:18s} {value}")
+
+
+def describe_run(run: Run) -> dict[str, Any]:
+    records = run.metrics()
+    return {
+        "run": str(run.folder),
+        "finished": run.is_finished,
+        "step": records[-1].get("step", 0) if records else 0,
+        "steps": run.recipe.train.steps,
+        "restarts": run.restarts(),
+    }
+
+
+def _show(facts: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        o.print_json(facts)
+        return
+    print(
+        f"{facts['run']}: {'finished' if facts['finished'] else 'not finished'}, "
+        f"step {facts['step']:,} of {facts['steps']:,}"
+    )
+    for restart in facts["restarts"]:
+        print(f"  went on from step {restart['step']:,}, {restart.get('time')}, process {restart.get('pid')}")

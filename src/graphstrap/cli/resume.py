@@ -39,7 +39,7 @@ def resume_runs(folder: Path, runs: Sequence[Run], *, workers: Workers, quiet: b
             BGRL.resume(folder, graph, progress=not quiet, workers=workers)
     except InterruptedTrainingError as stop:
         o.note(f"{stop}, saved: go on with `graphstrap resume {folder}`", quiet=not workers.is_first)
-        raise typer.Exit(130) from stop
+        raise typer.Exit(stop.exit_code) from stop
     if not workers.is_first:
         return
     loss = sum(run.metrics()[-1]["loss"] for run in runs) / len(runs)

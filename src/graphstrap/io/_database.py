@@ -56,6 +56,12 @@ def one_line_errors(path: str, action: str = "read") -> Iterator[None]:
 
     try:
         yield
+    except duckdb.InterruptException:  # Ctrl-C, which DuckDB notices by itself
+        raise KeyboardInterrupt from None
+    except RuntimeError as error:
+        if "interrupted" in str(error).lower():
+            raise KeyboardInterrupt from None
+        raise InputError(_explain(str(error), path=path, action=action)) from error
     except duckdb.Error as error:
         raise InputError(_explain(str(error), path=path, action=action)) from error
 

@@ -13,6 +13,7 @@ import numpy as np
 from graphstrap.errors import InputError
 from graphstrap.io._database import fetch_one, one_line_errors, quote_name, quote_text
 from graphstrap.io._dialect import Dialect, find_dialect
+from graphstrap.plain import check_plain
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -199,6 +200,8 @@ def _expand(name: str) -> tuple[str, ...]:
             raise InputError(f"no file matches {name}: check the folder and the pattern")
     else:
         raise InputError(f"{name} does not exist: check the path")
+    for path in paths:
+        check_plain(path)
     return tuple(paths)
 
 

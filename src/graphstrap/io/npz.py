@@ -38,7 +38,7 @@ def read_npz(path: str | os.PathLike[str], *, directed: bool | None = None, bina
         directed: False adds missing reverse edges, True does not. None: False, but for files that say they are clean.
         binarize: set every positive feature to 1, as the usual loaders do for some graphs.
     """
-    with Archive(path) as archive:
+    with Archive(path) as archive, np.errstate(over="ignore", invalid="ignore"):  # infinite is refused where it matters
         read = read_hetero if "node_types" in archive else _read_homogeneous
         try:
             graph = read(archive, directed)

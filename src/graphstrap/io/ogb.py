@@ -34,6 +34,7 @@ from graphstrap.io._make_store import Parts, PrepareOptions, make_store
 from graphstrap.io._ogb_npz import member_as_map
 from graphstrap.io._write_edges import Report
 from graphstrap.io._write_folder import NO_TIME, Folder, write_folder
+from graphstrap.plain import check_plain
 
 __all__ = ["NO_TIME", "prepare_ogb"]
 
@@ -157,6 +158,7 @@ class _Csv:
 
 def _read_triplets(path: Path, sizes: dict[str, int]) -> list[tuple[str, str, str]]:
     """The relations, sorted: a short file without a header."""
+    check_plain(path)
     try:
         with gzip.open(path, "rt", encoding="utf-8") as file:
             rows = [line.split(",") for line in file.read(_MAX_LIST).split()]
@@ -182,6 +184,7 @@ def _read_splits(folder: Path, connection: DuckDBPyConnection, size: int) -> dic
 
 def _map(path: Path, *, rows: int | None = None) -> Array:
     """An `.npy` file, memory-mapped, never unpickled."""
+    check_plain(path)
     try:
         array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
     except UNREADABLE as error:

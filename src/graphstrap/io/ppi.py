@@ -21,7 +21,9 @@ import numpy as np
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
+from graphstrap.io._archive import UNREADABLE
 from graphstrap.io._splits import splits_from_masks
+from graphstrap.plain import check_plain, read_plain_bytes
 
 Array = np.ndarray[Any, Any]
 PARTS = ("train", "valid", "test")
@@ -72,14 +74,21 @@ def read_ppi(folder: str | os.PathLike[str]) -> Graph:
 
 
 def _read_part(folder: Path, part: str) -> _Part:
-    features = _read_array(folder / f"{part}_feats.npy", dimensions=2).astype(np.float32)
-    labels = _read_array(folder / f"{part}_labels.npy", dimensions=2).astype(np.uint8)
-    graph_ids = _read_array(folder / f"{part}_graph_id.npy", dimensions=1).astype(np.int64)
+    features = _read_array(folder / f"{part}_feats.npy", dimensions=2)
+    labels = _read_array(folder / f"{part}_labels.npy", dimensions=2)
+    graph_ids = _read_array(folder / f"{part}_graph_id.npy", dimensions=1)
     if not len(features) == len(labels) == len(graph_ids):
         sizes = f"{len(features)}, {len(labels)} and {len(graph_ids)}"
         raise InputError(
             f"{folder}: {part}_feats, {part}_labels and {part}_graph_id have {sizes} rows, expected the same"
         )
+    with np.errstate(over="ignore", invalid="ignore"):
+        features = features.astype(np.float32)
+    if not np.isfinite(features).all() or not np.isin(labels, (0, 1)).all() or graph_ids.dtype.kind not in "iu":
+        raise InputError(
+            f"{folder}: {part} needs finite features, labels of 0 and 1, whole graph ids: download it again"
+        )
+    labels, graph_ids = labels.astype(np.uint8), graph_ids.astype(np.int64)
     edges = _read_links(folder / f"{part}_graph.json", len(features))
     edges = edges[:, graph_ids[edges[0]] == graph_ids[edges[1]]]
     order = np.argsort(graph_ids, kind="stable")  # which they are in, in the files that are published
@@ -87,10 +96,11 @@ def _read_part(folder: Path, part: str) -> _Part:
 
 
 def _read_array(path: Path, *, dimensions: int) -> Array:
+    check_plain(path)
     try:
         with open(path, "rb") as file:
             array = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except UNREADABLE as error:
         raise InputError(f"{path} is not a readable array ({error}): download PPI again") from error
     if not isinstance(array, np.ndarray) or array.ndim != dimensions or array.dtype.kind not in "buif":
         raise InputError(f"{path} does not hold numbers in {dimensions} dimensions: download PPI again")
@@ -100,9 +110,11 @@ def _read_array(path: Path, *, dimensions: int) -> Array:
 def _read_links(path: Path, num_nodes: int) -> Array:
     """(2, E) of row numbers."""
     try:
-        links = json.loads(path.read_bytes())["links"]
+        links = json.loads(read_plain_bytes(path))["links"]
         edges = np.array([[link["source"], link["target"]] for link in links], dtype=np.int64).reshape(-1, 2).T
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except InputError:
+        raise
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise InputError(f"{path} is not a graph in node-link format ({error!r}): download PPI again") from error
     if edges.size and not 0 <= edges.min() <= edges.max() < num_nodes:
         raise InputError(f"{path}: links name a node outside 0 to {num_nodes - 1}")

@@ -10,12 +10,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from graphstrap.errors import InputError
 from graphstrap.io.atomic import atomic_write
+from graphstrap.plain import check_plain
 
 _KEY = "graphstrap"
 
@@ -34,6 +36,7 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], *, kind: str, info: dic
 
 def load_tensors(path: Path, *, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and the JSON object, after checking that the file is of this kind and undamaged."""
+    check_plain(path)
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
             metadata = json.loads((file.metadata() or {}).get(_KEY, "{}"))
@@ -41,7 +44,9 @@ def load_tensors(path: Path, *, kind: str) -> tuple[dict[str, Tensor], dict[str,
                 raise InputError(f"{path} is not a Graphstrap {kind}: give the folder that `graphstrap fit --run` made")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             info = metadata["info"]
-    except (SafetensorError, OSError, ValueError, KeyError, AttributeError) as error:
+            if not isinstance(info, dict):
+                raise ValueError("its header is no object")
+    except (SafetensorError, OSError, ValueError, KeyError, AttributeError, RecursionError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(
@@ -57,7 +62,7 @@ def _checksum(tensors: dict[str, Tensor], info: dict[str, Any]) -> str:
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"{name}{tensor.dtype}{tuple(tensor.shape)}".encode())
-        digest.update(tensor.reshape(-1).contiguous().numpy().tobytes())
+        digest.update(tensor.reshape(-1).contiguous().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 

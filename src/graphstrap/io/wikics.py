@@ -15,6 +15,7 @@ import numpy as np
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.io._splits import splits_from_masks
+from graphstrap.plain import read_plain_bytes
 
 KEYS = ("features", "labels", "links", "train_masks", "val_masks", "test_mask")
 
@@ -25,14 +26,16 @@ def read_wikics(path: str | os.PathLike[str]) -> Graph:
     data = _read_json(path)
     try:
         return _build(data)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise InputError(f"{path} does not hold a consistent WikiCS graph ({error}): download it again") from error
 
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        data = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
+        data = json.loads(read_plain_bytes(path))
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not a readable JSON file ({error}): download data.json again") from error
     missing = [key for key in KEYS if not isinstance(data, dict) or key not in data]
     if missing:
@@ -52,8 +55,16 @@ def _build(data: dict[str, Any]) -> Graph:
         source,
         np.concatenate([np.zeros(0, dtype=np.int64), *targets]),
         num_nodes=len(labels),
-        x=np.array(data["features"], dtype=np.float32),
+        x=_features(data["features"]),
         labels=labels,
         splits=splits_from_masks(train, val, np.array(data["test_mask"], dtype=bool), num_nodes=len(labels)),
         name="wikics",
     )
+
+
+def _features(rows: Any) -> np.ndarray[Any, Any]:
+    with np.errstate(over="ignore"):
+        x = np.array(rows, dtype=np.float64).astype(np.float32)
+    if not np.isfinite(x).all():
+        raise ValueError("a feature is NaN, infinite or too large")
+    return x

@@ -150,6 +150,9 @@ def recipe_settings(run: Run) -> str:
 def environment(run: Run) -> str:
     values = {name: value for name, value in run.info.get("environment", {}).items() if value is not None}
     values["device"] = run.info["device"]
+    restarts = run.restarts()
+    if restarts:
+        values["went on after a cut"] = ", ".join(f"from step {one['step']:,}" for one in restarts)
     git = run.info.get("git")
     if git:
         values["source tree"] = git["sha"][:12] + (", changed" if git.get("changed") else "")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from graphstrap.errors import InputError
+from graphstrap.plain import read_plain_text
 
 Row = dict[str, Any]
 KEY = ("dataset", "variant", "settings", "seed")
@@ -66,19 +67,21 @@ def _read(path: Path) -> list[Row]:
         return []
     rows = []
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        lines = read_plain_text(path).splitlines()
+    except InputError as error:
         raise InputError(f"ledger {path} cannot be read: {error}") from error
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             if number == len(lines):
                 break  # half a line, left by a power cut
             raise InputError(f"ledger {path}, line {number}, is not JSON: {error}") from error
-        if not isinstance(row, dict) or not set(KEY) <= set(row):
-            raise InputError(f"ledger {path}, line {number}, is not a cell: {', '.join(KEY)} are needed")
+        if not isinstance(row, dict) or not all(isinstance(row.get(name), str | int) for name in KEY):
+            raise InputError(
+                f"ledger {path}, line {number}, is not a cell: {', '.join(KEY)} are needed, text or numbers"
+            )
         rows.append(row)
     return rows

@@ -13,6 +13,7 @@ class Interrupt:
 
     def __init__(self) -> None:
         self.requested = False
+        self.terminated = False  # by SIGTERM, as a scheduler does
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -28,4 +29,4 @@ class Interrupt:
     def _notice(self, number: int, frame: FrameType | None) -> None:
         if self.requested and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.requested = True
+        self.requested, self.terminated = True, self.terminated or number == signal.SIGTERM

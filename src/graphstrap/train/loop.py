@@ -14,6 +14,7 @@ from torch import Tensor
 from graphstrap.graph import Graph
 from graphstrap.methods import Method
 from graphstrap.recipe import Recipe
+from graphstrap.run import Run
 from graphstrap.train.interrupt import Interrupt
 from graphstrap.train.log import Journal, Log
 from graphstrap.train.memory import keep_freed_memory
@@ -28,9 +29,10 @@ MakeStep = Callable[..., EagerStep]
 class InterruptedTrainingError(Exception):
     """Stopped by Ctrl-C or SIGTERM, after saving where a run folder was given."""
 
-    def __init__(self, step: int) -> None:
+    def __init__(self, step: int, *, terminated: bool = False) -> None:
         super().__init__(f"stopped after step {step}")
         self.step = step
+        self.exit_code = 0 if terminated else 130  # a scheduler's SIGTERM is no failure: what there is was saved
 
 
 class DivergedError(Exception):
@@ -79,13 +81,18 @@ def train_together(
     `make_step(method, graph, recipe=, seed=)` makes what is called at every step; `interrupt` says when to stop.
     """
     keep_freed_memory()
-    courses = [_Course(trainee, graph, recipe, make_step) for trainee in trainees]
-    take_steps = StepsTogether([course.take_step for course in courses])
-    start, steps = max(course.start for course in courses), recipe.train.steps
-    with TrainingBar(steps, start=start, shown=progress) as bar, ExitStack() as at_exit:
-        interrupt = at_exit.enter_context(interrupt or Interrupt())
+    with ExitStack() as at_exit:
+        interrupt = at_exit.enter_context(interrupt or Interrupt())  # before anything is written: a signal then saves
+        for trainee in trainees:
+            if isinstance(trainee.run, Run):
+                at_exit.enter_context(trainee.run.locked())
+        courses = [_Course(trainee, graph, recipe, make_step) for trainee in trainees]
+        take_steps = StepsTogether([course.take_step for course in courses])
+        start, steps = max(course.start for course in courses), recipe.train.steps
+        bar = at_exit.enter_context(TrainingBar(steps, start=start, shown=progress))
         for course in courses:
             at_exit.callback(course.take_step.close)
+        for course in courses:
             course.catch_up(start)  # an interruption may have found some of them saved and others not
         for step in range(start + 1, steps + 1):
             results = take_steps(step)
@@ -93,7 +100,7 @@ def train_together(
                 course.record(step, loss, stats, save_now=interrupt.requested)
             bar.update(step, loss=courses[0].log.loss, speed=courses[0].log.speed)
             if interrupt.requested and step < steps:
-                raise InterruptedTrainingError(step)
+                raise InterruptedTrainingError(step, terminated=interrupt.terminated)
     return [course.log.records for course in courses]
 
 

@@ -1,0 +1,39 @@
+"""Ctrl-C and SIGTERM where a verb does not save by itself, as training does: it cleans up, and says so."""
+
+from __future__ import annotations
+
+import functools
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+
+import typer
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, on the way of Ctrl-C: temporary files go, locks are let go of."""
+
+
+def stoppable(verb: Callable[..., None]) -> Callable[..., None]:
+    """The verb, ended by a signal with one sentence and the usual exit code."""
+
+    @functools.wraps(verb)
+    def run(*arguments: object, **options: object) -> None:
+        in_main = threading.current_thread() is threading.main_thread()
+        before = signal.signal(signal.SIGTERM, _terminate) if in_main else None
+        try:
+            verb(*arguments, **options)
+        except KeyboardInterrupt as stop:
+            print("graphstrap: stopped; no half-written file is left", file=sys.stderr)
+            raise typer.Exit(143 if isinstance(stop, Terminated) else 130) from stop
+        finally:
+            if in_main:
+                signal.signal(signal.SIGTERM, before)
+
+    return run
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise Terminated

@@ -1,0 +1,247 @@
+"""Every reader of files that a user, a bad disk or a stranger can hand to Graphstrap: how to make a good input, and how
+it is read. `run_case` damages a copy of the good input and reads that."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from conftest import make_communities
+from fuzz_mutations import copy_folder, mutate
+from graphstrap.datasets import load
+from graphstrap.embed import embed
+from graphstrap.errors import InputError
+from graphstrap.graph import Graph
+from graphstrap.io.export import write_table
+from graphstrap.io.npz import read_npz
+from graphstrap.io.ogb import prepare_ogb
+from graphstrap.io.ppi import read_ppi
+from graphstrap.io.prepare import PrepareOptions, prepare_tables
+from graphstrap.io.store import open_store, verify_store, write_store
+from graphstrap.io.tables import read_tables
+from graphstrap.io.wikics import read_wikics
+from graphstrap.methods import build_bgrl
+from graphstrap.model import Model
+from graphstrap.recipe import Recipe, load_recipe
+from graphstrap.report.health import check_health
+from graphstrap.report.series import elapsed_seconds, training_series
+from graphstrap.reproduce.ledger import Ledger
+from graphstrap.run import Run
+from graphstrap.seeds import seed_folders
+from graphstrap.shards import write_shards
+from graphstrap.source import Source
+from raw_files import make_arrays, make_hetero_arrays, make_wikics, save_arrays, write_ppi
+
+CPU = torch.device("cpu")
+JOB = PrepareOptions(memory_bytes=600 * 10**6, threads=1)
+RECIPE = Recipe().with_settings(
+    {
+        "encoder.hidden_sizes": [4],
+        "encoder.embedding_size": 3,
+        "method.predictor_hidden_size": 4,
+        "data.feature_scaling": "column",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """`make` writes a good input into an empty folder; `read` reads it, or raises an InputError."""
+
+    make: Callable[[Path], None]
+    read: Callable[[Path], object]
+    share: int = 40  # of the cases; slow readers get fewer
+
+
+def run_case(name: str, seed: int, good: Path, work: Path) -> str:
+    """Damage a copy of the good input and read it: "read" or "refused"; whatever else is raised is a defect."""
+    copy_folder(good, work)
+    mutate(work, Random(f"{name}:{seed}"))
+    try:
+        READERS[name].read(work)
+    except InputError as error:
+        if not 0 < len(str(error)) < 20_000:
+            raise AssertionError("an error that says nothing, or as much as the file") from error
+        return "refused"
+    return "read"
+
+
+def _graph() -> Graph:
+    return make_communities(num_nodes=12, num_classes=2, seed=0)
+
+
+# ---- graphs ----------------------------------------------------------------------------------------------------------
+
+
+def _write_csv(folder: Path) -> None:
+    edges = [
+        "source,target,weight,time,type",
+        *(f"n{i},n{(i * 3 + 1) % 8},{i}.5,2020-01-0{i + 1},t{i % 2}" for i in range(8)),
+    ]
+    rows = [f"n{i},{i}.25,{-i},{'ab'[i % 2]},{('train', 'val', 'test')[i % 3]},{'uv'[i // 4]}" for i in range(8)]
+    (folder / "edges.csv").write_text("\n".join(edges) + "\n")
+    (folder / "nodes.csv").write_text("\n".join(["id,x1,x2,label,split,type", *rows]) + "\n")
+
+
+def _write_parquet(folder: Path) -> None:
+    numbers = np.arange(8)
+    ends = {"source": numbers, "target": (numbers * 3 + 1) % 8}
+    write_table(folder / "edges.parquet", {**ends, "weight": numbers + 0.5, "type": numbers.astype(np.str_)})
+    columns = {
+        "id": numbers,
+        "x": numbers / 4,
+        "label": np.array(["a", "b"] * 4),
+        "split": np.array(["train", "test"] * 4),
+    }
+    write_table(folder / "nodes.parquet", columns)
+
+
+def _write_ogb(folder: Path) -> None:
+    random = np.random.default_rng(0)
+    arrays: dict[str, Any] = {
+        "paper/node_feat": random.normal(size=(9, 4)).astype(np.float16),
+        "paper/node_label": np.where(np.arange(9) % 2, np.nan, np.arange(9) % 3).astype(np.float32),
+        "paper/node_year": random.integers(2010, 2022, 9),
+        "paper___cites___paper/edge_index": random.integers(0, 9, (2, 20)),
+        "author___writes___paper/edge_index": random.integers(0, 6, (2, 15)),
+        "author___affiliated_with___institution/edge_index": random.integers(0, 3, (2, 5)),
+    }
+    for name, array in arrays.items():
+        path = folder / "processed" / f"{name}.npy"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.save(path, array)
+
+
+def _read_prepared(folder: Path) -> None:
+    prepare_tables(str(folder / "edges.csv"), str(folder / "nodes.csv"), str(folder / "store"), job=JOB)
+    verify_store(folder / "store")
+
+
+def _read_ogb(folder: Path) -> None:
+    prepare_ogb(str(folder), str(folder / "store"), job=JOB)
+    verify_store(folder / "store")
+
+
+def _read_store(folder: Path) -> None:
+    graph = open_store(folder / "s")
+    repr(graph)
+    verify_store(folder / "s")
+
+
+# ---- what runs leave -------------------------------------------------------------------------------------------------
+
+
+def _method_and_optimizer(graph: Graph) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+    method = build_bgrl(RECIPE, input_sizes=graph.num_features, seed=0)
+    learned = [p for p in method.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(learned, fused=True)
+    for parameter in learned:
+        parameter.grad = torch.ones_like(parameter)
+    return method, optimizer
+
+
+def _write_run(folder: Path) -> None:
+    graph = _graph()
+    run = Run.create(folder / "run", recipe=RECIPE, source={"dataset": "digits"}, seed=3, device="cpu", graph=graph)
+    for step in (1, 2, 3):
+        run.log(
+            {
+                "step": step,
+                "loss": 1.0 / step,
+                "spread": 0.5,
+                "effective_rank": 2.5,
+                "mean_norm": 1.0,
+                "steps_per_second": 9.5,
+            }
+        )
+    method, optimizer = _method_and_optimizer(graph)
+    optimizer.step()
+    run.checkpoint(method, optimizer, 3)
+
+
+def _read_checkpoint(folder: Path) -> None:
+    """Going on with a run: everything is restored, and a step is taken."""
+    method, optimizer = _method_and_optimizer(_graph())
+    step = Run.open(folder / "run").restore(method, optimizer)
+    assert step >= 0
+    optimizer.step()
+
+
+def _read_run(folder: Path) -> None:
+    """Looking at a run."""
+    run = Run.open(folder / "run")
+    Source.from_dict(run.info["source"])
+    records = run.metrics()
+    json.dumps(training_series(records, run.recipe))
+    elapsed_seconds(records)
+    size, steps = run.recipe.encoder.embedding_size, run.recipe.train.steps
+    check_health(records, steps=steps, embedding_size=size, finished=run.is_finished)
+
+
+def _write_model(folder: Path) -> None:
+    Model.build(_graph(), RECIPE, seed=0).save(folder)
+
+
+def _read_model(folder: Path) -> None:
+    embed(Model.load(folder), _graph(), device=CPU)
+
+
+def _write_seeds(folder: Path) -> None:
+    (folder / "seeds.json").write_text(json.dumps({"seeds": [0, 1, 2]}) + "\n")
+    for seed in range(3):
+        (folder / f"seed-{seed}").mkdir()
+        (folder / f"seed-{seed}" / "run.json").write_text("{}")
+
+
+def _write_ledger(folder: Path) -> None:
+    rows = [{"dataset": "cora", "variant": "bgrl", "settings": "a=1", "seed": seed, "mean": 80.5} for seed in range(4)]
+    (folder / "ledger.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def _read_ledger(folder: Path) -> None:
+    Ledger(folder / "ledger.jsonl").find(dataset="cora")
+
+
+def _write_shards(folder: Path) -> None:
+    _write_model(folder)
+    write_shards(Model.load(folder), _graph(), folder / "out", device=CPU, rows_per_shard=5, ending="npy", how="layers")
+    (folder / "out" / "part-00002.npy").unlink()
+
+
+def _read_shards(folder: Path) -> None:
+    """Going on with embeddings that were cut."""
+    model = Model.build(_graph(), RECIPE, seed=0)
+    write_shards(model, _graph(), folder / "out", device=CPU, rows_per_shard=5, ending="npy", how="layers")
+
+
+def _save(name: str, make: Callable[[], dict[str, Any]]) -> Callable[[Path], None]:
+    return lambda folder: cast(None, save_arrays(folder / name, make()))
+
+
+READERS: dict[str, Reader] = {
+    "csv": Reader(_write_csv, lambda f: read_tables(str(f / "edges.csv"), str(f / "nodes.csv")), 2),
+    "parquet": Reader(_write_parquet, lambda f: read_tables(str(f / "edges.parquet"), str(f / "nodes.parquet")), 2),
+    "prepare": Reader(_write_csv, _read_prepared, 1),
+    "npz": Reader(_save("graph.npz", make_arrays), lambda f: read_npz(f / "graph.npz")),
+    "npz-types": Reader(_save("graph.npz", make_hetero_arrays), lambda f: load(f / "graph.npz")),
+    "wikics": Reader(lambda f: cast(None, (f / "data.json").write_text(json.dumps(make_wikics()))), read_wikics),
+    "ppi": Reader(lambda f: cast(None, write_ppi(f)), read_ppi),
+    "ogb": Reader(_write_ogb, _read_ogb, 1),
+    "store": Reader(lambda f: write_store(_graph(), f / "s"), _read_store),
+    "checkpoint": Reader(_write_run, _read_checkpoint),
+    "run": Reader(_write_run, _read_run),
+    "model": Reader(_write_model, _read_model),
+    "recipe": Reader(
+        lambda f: cast(None, (f / "r.toml").write_text(RECIPE.to_toml())), lambda f: load_recipe(str(f / "r.toml"))
+    ),
+    "seeds": Reader(_write_seeds, seed_folders),
+    "ledger": Reader(_write_ledger, _read_ledger),
+    "embeddings": Reader(_write_shards, _read_shards, 10),
+}

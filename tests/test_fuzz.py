@@ -1,0 +1,49 @@
+"""Damaged files of every kind are read or refused in a sentence; `benchmarks/fuzz.py` runs many more of these cases."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from fuzz_readers import READERS, run_case
+
+# Cases that once crashed, hung, or came out as something else than a sentence. They stay.
+PAST_FAILURES = {
+    "csv": [48, 65],  # a pipe instead of a file: waited for ever
+    "wikics": [466],  # a feature too large for float32
+    "ppi": [41, 71, 98, 130, 175, 220, 243, 264],  # NaN ids, labels that are no labels
+    "checkpoint": [1, 7, 18, 26, 34, 62, 63, 101, 192, 196, 198, 213, 234, 272],  # steps, moments, log lines
+    "run": [8, 12, 19, 26, 40, 134, 239, 257, 271],  # log lines that are no records
+    "model": [17, 18, 20, 37, 48, 49, 54, 60, 71, 82, 86, 95, 128, 130, 138, 139, 163, 200, 209, 228, 230],
+    "recipe": [118],  # a whole number too large for a float
+    "seeds": [69, 295],  # infinity as a seed
+    "embeddings": [121, 143],  # bfloat16 under a checksum
+}
+NUM_FRESH = {"csv": 6, "parquet": 6, "prepare": 2, "ogb": 2}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_damaged_files_are_read_or_refused(name: str, tmp_path: Path) -> None:
+    good = tmp_path / "good"
+    good.mkdir()
+    READERS[name].make(good)
+    READERS[name].read(good)
+    for entry in ("store", ".store.building"):
+        assert not (good / entry).exists() or name in ("prepare", "ogb")
+    seeds = [*PAST_FAILURES.get(name, []), *range(10_000_000, 10_000_000 + NUM_FRESH.get(name, 25))]
+    outcomes = {run_case(name, seed, good, tmp_path / "work") for seed in seeds}
+    assert "refused" in outcomes
+
+
+def test_a_case_is_the_same_every_time(tmp_path: Path) -> None:
+    good = tmp_path / "good"
+    good.mkdir()
+    READERS["npz"].make(good)
+    contents = []
+    for number in range(2):
+        work = tmp_path / f"work-{number}"
+        run_case("npz", 7, good, work)
+        contents.append({p.name: os.stat(p).st_size for p in work.iterdir()})
+    assert contents[0] == contents[1]
