@@ -73,7 +73,7 @@ def test_a_stopped_job_is_saved_and_goes_on(tmp_path: Path) -> None:
         assert job.poll() is None
         time.sleep(0.02)
     job.send_signal(signal.SIGTERM)
-    assert job.wait(timeout=60) == 130
+    assert job.wait(timeout=60) == 0
     saved = Run.open(folder)
     assert not saved.is_finished
     assert saved.checkpoint_path.exists()

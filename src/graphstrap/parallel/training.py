@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from types import FrameType
@@ -108,14 +109,16 @@ class SharedInterrupt(Interrupt):
 
     def __init__(self, workers: Workers) -> None:
         super().__init__()
-        self._workers, self._num_signals = workers, 0
+        self._workers, self._num_signals, self._num_terminations = workers, 0, 0
 
     def exchange(self) -> None:
         """Once a step, on the CPU: a GPU's work in hand is not waited for."""
-        self.requested = int(self._workers.add(torch.tensor([self._num_signals]))) > 0
+        signals, terminations = self._workers.add(torch.tensor([self._num_signals, self._num_terminations])).tolist()
+        self.requested, self.terminated = signals > 0, terminations > 0
 
     def _notice(self, number: int, frame: FrameType | None) -> None:
         self._num_signals += 1
+        self._num_terminations += number == signal.SIGTERM
         if self._num_signals > 2 and number == signal.SIGINT:  # a terminal and a launcher may each send the first one
             raise KeyboardInterrupt
 
@@ -125,6 +128,9 @@ class SharedJournal:
 
     def __init__(self, run: Journal | None, workers: Workers) -> None:
         self._run, self._workers = run if workers.is_first else None, workers
+
+    def locked(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._run is None else self._run.locked()
 
     def restore(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> int:
         """Every worker begins with the state of the first."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -131,8 +132,8 @@ def launch(arguments: Sequence[str], num_workers: int) -> int:
         try:
             elastic_launch(config, sys.executable)("-m", "graphstrap", *arguments)
             return 0
-        except SignalException:
-            return 130
+        except SignalException as stop:
+            return 0 if stop.sigval == signal.SIGTERM else 130  # the workers have saved: see `train.interrupt`
         except ChildFailedError as error:
             codes = [failure.exitcode for failure in error.failures.values()]
             if min(codes) >= 0 or attempt == _MAX_RESTARTS:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import torch
@@ -17,6 +18,8 @@ from graphstrap.train.monitor import describe_moments, embedding_moments
 
 class Journal(Protocol):
     """What a run folder does for training."""
+
+    def locked(self) -> AbstractContextManager[None]: ...
 
     def restore(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> int: ...
 
