@@ -133,5 +133,5 @@ def test_wrong_settings_are_named(assignment: str, words: str) -> None:
 def test_unknown_recipe_names_the_nearest() -> None:
     with pytest.raises(InputError, match="amazon-photo"):
         load_recipe("amazon-foto")
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="cannot read nowhere"):
         load_recipe("nowhere/mine.toml")
