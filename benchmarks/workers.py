@@ -16,6 +16,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from statistics import median
@@ -87,16 +88,16 @@ def run_epoch(store: Path, num_workers: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--store", type=Path, default=Path("/tmp/graphstrap-workers-store-20k"))
     parser.add_argument("--to", type=Path)
     parser.add_argument("--worker", type=Path)
     options = parser.parse_args()
     if options.worker:
         measure_epoch(options.worker)
         return
-    if not options.store.exists():
-        write_store(arxiv_like(seed=0, num_nodes=NUM_NODES), options.store)
-    rounds = [run_epoch(options.store, size) for _ in range(options.rounds) for size in (1, 2)]
+    with tempfile.TemporaryDirectory() as folder:
+        store = Path(folder) / "store"
+        write_store(arxiv_like(seed=0, num_nodes=NUM_NODES), store)
+        rounds = [run_epoch(store, size) for _ in range(options.rounds) for size in (1, 2)]
     rows: list[dict[str, Any]] = []
     for size in (1, 2):
         row: dict[str, Any] = {"num_workers": size}
