@@ -44,6 +44,28 @@ def test_bad_recipes_leave_no_folder(tmp_path: Path, capfd: pytest.CaptureFixtur
 
 
 @pytest.mark.distributed
+def test_no_thread_outlives_the_group(tmp_path: Path) -> None:
+    """One that does may abort the interpreter at its end: it drops a tensor when there is no interpreter any more."""
+    script = """
+from pathlib import Path
+import torch
+from graphstrap.parallel import joined
+with joined(torch.device("cpu")) as workers:
+    module = torch.nn.Linear(2, 2)
+    module(torch.ones(1, 2)).sum().backward()
+    torch.optim.AdamW(module.parameters()).step()
+    workers.take_module_from_first(module)
+    during = {task.read_text().strip() for task in Path("/proc/self/task").glob("*/comm")}
+after = {task.read_text().strip() for task in Path("/proc/self/task").glob("*/comm")}
+assert "pt_gloo_runloop" in during, during
+assert not any("gloo" in name for name in after), after
+"""
+    (tmp_path / "script.py").write_text(script)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    subprocess.run([*torchrun, tmp_path / "script.py"], check=True)
+
+
+@pytest.mark.distributed
 def test_both_launchers_and_a_killed_worker_give_the_same_model(tmp_path: Path) -> None:
     steps = ["--set", "train.steps=120"]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "--"]

@@ -9,6 +9,7 @@ those on a GPU by NCCL. A program that nobody started so is one worker, ALONE, f
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import signal
@@ -98,6 +99,9 @@ def joined(device: torch.device) -> Iterator[Workers]:
                 "as GPUs, or give --device cpu"
             )
         torch.cuda.set_device(local)
+    # Its functions take the group of all workers as a default argument: imported after the group is made, as by an
+    # optimiser, they would keep it and its threads alive, and such a thread may abort the interpreter as it exits.
+    importlib.import_module("torch.distributed.nn")
     dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=_PATIENCE)
     try:
         yield Workers(dist.get_rank(), dist.get_world_size())
