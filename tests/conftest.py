@@ -19,7 +19,7 @@ if not torch.cuda.is_available():
 from graphstrap import methods
 from graphstrap.encoders import ENCODERS
 from graphstrap.graph import Graph
-from graphstrap.ops import _triton_sparse
+from graphstrap.ops._triton import chunks
 from graphstrap.recipe import ENCODER_NAMES
 
 torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)
@@ -63,7 +63,7 @@ def poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def narrow_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of 16 entries, so that small graphs have rows of several."""
-    monkeypatch.setattr(_triton_sparse, "CHUNK", 16)
+    monkeypatch.setattr(chunks, "CHUNK", 16)
 
 
 @pytest.fixture

@@ -15,8 +15,10 @@ from graphstrap import ops
 from graphstrap.encoders import edge_size, encode_both
 from graphstrap.graph import Graph
 from graphstrap.methods import METHODS, encoder_maker
-from graphstrap.ops import _torch, _triton, _triton_attend, _triton_messages
+from graphstrap.ops import _torch, _triton
 from graphstrap.ops._masks import kept_columns, kept_edges
+from graphstrap.ops._triton import attend as _triton_attend
+from graphstrap.ops._triton import messages as _triton_messages
 from graphstrap.recipe import Recipe
 from graphstrap.view import CLEAN, View, ViewSpec
 from same_graph import make_hetero_graph

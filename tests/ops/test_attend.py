@@ -17,8 +17,11 @@ from conftest import make_random_graph
 from graphstrap import ops
 from graphstrap.graph import Graph
 from graphstrap.io.pyg import import_pyg
-from graphstrap.ops import Scores, _csr_attend, _torch, _triton, _triton_attend, _triton_sparse
+from graphstrap.ops import Scores, _torch, _triton
+from graphstrap.ops._csr import attend as _csr_attend
 from graphstrap.ops._masks import kept_edges
+from graphstrap.ops._triton import attend as _triton_attend
+from graphstrap.ops._triton import chunks
 from graphstrap.view import CLEAN, View, ViewSpec
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -110,7 +113,7 @@ def test_hubs_of_many_chunks_and_heads_of_many_blocks(
     poisoned_memory: None, narrow_chunks: None, heads: int, width: int, average: bool
 ) -> None:
     graph = make_random_graph(num_nodes=50, num_edges=900, seed=1).to(DEVICE)
-    assert int(graph.in_degrees.max()) > 2 * _triton_sparse.CHUNK
+    assert int(graph.in_degrees.max()) > 2 * chunks.CHUNK
     h, scores = make_inputs(graph, heads=heads, width=width, with_edges=True)
     view = View(ViewSpec(edge_drop_prob=0.4), 3)
     check_against_reference(_triton_attend, graph, view, h, scores, average=average)
@@ -139,7 +142,7 @@ def test_whole_chunks(poisoned_memory: None) -> None:
     """With the chunks that are used in earnest, one of which is full."""
     sources = torch.arange(300) % 19 + 1
     graph = Graph.from_edges(sources, 0 * sources, directed=True, duplicates="keep").to(DEVICE)
-    assert int(graph.in_degrees.max()) > 2 * _triton_sparse.CHUNK
+    assert int(graph.in_degrees.max()) > 2 * chunks.CHUNK
     h, scores = make_inputs(graph, heads=2, width=5, with_edges=False)
     check_against_reference(_triton_attend, graph, CLEAN, h, scores, average=False)
 

@@ -19,12 +19,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from graphstrap.ops import _finish as finish
-from graphstrap.ops._finish import batch_norm as batch_norm_module
-from graphstrap.ops._finish import tiles
+from graphstrap.ops import _triton
+from graphstrap.ops._triton import finish
+from graphstrap.ops._triton.finish import batch_norm as batch_norm_module
+from graphstrap.ops._triton.finish import tiles
 
 pytestmark = [
-    pytest.mark.skipif(not finish.IS_AVAILABLE, reason="Triton is not installed"),
+    pytest.mark.skipif(not _triton.IS_AVAILABLE, reason="Triton is not installed"),
     pytest.mark.skipif(
         not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1",
         reason="neither a GPU nor Triton's interpreter",

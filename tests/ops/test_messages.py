@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from conftest import make_random_graph
 from graphstrap.graph import Graph
-from graphstrap.ops import _csr_messages, _torch, _triton, _triton_messages
+from graphstrap.ops import _torch, _triton
+from graphstrap.ops._csr import messages as _csr_messages
+from graphstrap.ops._triton import messages as _triton_messages
 from graphstrap.view import CLEAN, View, ViewSpec
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -15,6 +15,7 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.io.pyg import import_pyg
 from graphstrap.ops import _csr, _torch
+from graphstrap.ops._csr import adjacency, features
 from graphstrap.ops._masks import kept_edges
 from graphstrap.view import CLEAN, View, ViewSpec
 
@@ -79,7 +80,7 @@ def test_dense_form_of_dense_enough_sparse_features_gives_the_same(monkeypatch: 
     view = View(ViewSpec(feature_mask_prob=0.3), 5)
     weight = torch.randn(12, 4)
     sparse = _csr.project(graph, view, weight, 0)
-    monkeypatch.setitem(_csr.DENSE_FROM, "cpu", 0.0)
+    monkeypatch.setitem(features.DENSE_FROM, "cpu", 0.0)
     torch.testing.assert_close(_csr.project(graph, view, weight, 0), sparse)
 
 
@@ -159,10 +160,10 @@ def test_a_constant_is_fixed_by_the_mean() -> None:
 def test_the_masked_adjacency_of_a_view_is_made_once_and_forgotten_with_it() -> None:
     graph = make_random_graph(num_nodes=25, num_edges=80, seed=4)
     view = View(ViewSpec(edge_drop_prob=0.5), 2)
-    assert _csr.adjacency(graph, view, "mean") is _csr.adjacency(graph, view, "mean")
-    before = len(_csr._adjacencies)
+    assert adjacency.adjacency(graph, view, "mean") is adjacency.adjacency(graph, view, "mean")
+    before = len(adjacency._adjacencies)
     del view
-    assert len(_csr._adjacencies) == before - 1
+    assert len(adjacency._adjacencies) == before - 1
 
 
 def test_backend_can_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,13 @@ from conftest import make_random_graph
 from graphstrap import ops
 from graphstrap.graph import Graph
 from graphstrap.keep import drop_threshold, keep
-from graphstrap.ops import _csr, _hot_columns, _torch, _triton, _triton_sparse
+from graphstrap.ops import _torch, _triton
+from graphstrap.ops._csr import features as feature_forms
 from graphstrap.ops._masks import stream_seed
-from graphstrap.ops._triton_sparse import Chunks, compact, keep_bytes
+from graphstrap.ops._triton import chunks, hot_columns, products
+from graphstrap.ops._triton.chunks import Chunks
+from graphstrap.ops._triton.compact import compact
+from graphstrap.ops._triton.masks import keep_bytes
 from graphstrap.sparse import SparseMatrix
 from graphstrap.view import CLEAN, View, ViewSpec
 
@@ -96,10 +100,10 @@ def test_project_equals_the_reference(narrow_chunks: None, graph: Graph, spec: V
     graph, view = graph.to(DEVICE), View(spec, seed)
     weight = torch.randn(12, 7, device=DEVICE, requires_grad=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(_csr.DENSE_FROM, DEVICE, 0.0 if way == "dense" else 1.1)
-        patch.setattr(_triton, "_has_fast_products", lambda dtype: way == "split")
-        patch.setattr(_hot_columns, "_MULTIPLE", 4)
-        patch.setattr(_hot_columns, "HOT_FROM", 0.3)
+        patch.setitem(feature_forms.DENSE_FROM, DEVICE, 0.0 if way == "dense" else 1.1)
+        patch.setattr(products, "_has_fast_products", lambda dtype: way == "split")
+        patch.setattr(hot_columns, "_MULTIPLE", 4)
+        patch.setattr(hot_columns, "HOT_FROM", 0.3)
         check_against(lambda backend: backend.project(graph, view, weight, 0), weight)
 
 
@@ -108,9 +112,9 @@ def test_hot_and_cold_columns_are_all_of_the_features(seed: int, mark: float) ->
     features = make_random_graph(num_nodes=30, num_edges=0, seed=seed).x
     assert isinstance(features, SparseMatrix)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_hot_columns, "_MULTIPLE", 4)
-        patch.setattr(_hot_columns, "HOT_FROM", mark)
-        split = _hot_columns.hot_columns(features, torch.float32)
+        patch.setattr(hot_columns, "_MULTIPLE", 4)
+        patch.setattr(hot_columns, "HOT_FROM", mark)
+        split = hot_columns.hot_columns(features, torch.float32)
     joined = split.cold.to_dense()
     assert not joined[:, split.hot].any()
     joined[:, split.hot] = split.table
@@ -142,7 +146,7 @@ def check_against(call: Any, learned: torch.Tensor) -> None:
 @pytest.mark.parametrize("columns", [1, 7, 130, 300])
 def test_hubs_of_many_chunks_and_widths_of_many_blocks(narrow_chunks: None, columns: int) -> None:
     graph = make_random_graph(num_nodes=60, num_edges=1_500, seed=1, weighted=True).to(DEVICE)
-    assert int(graph.in_degrees.max()) > 2 * _triton_sparse.CHUNK
+    assert int(graph.in_degrees.max()) > 2 * chunks.CHUNK
     h = torch.randn(60, columns, device=DEVICE, requires_grad=True)
     check_against(lambda backend: backend.propagate(graph, View(ViewSpec(edge_drop_prob=0.4), 3), h, "symmetric"), h)
 
@@ -163,8 +167,8 @@ def test_both_tables_in_one_pass_and_the_second_gets_no_gradient_it_did_not_ask_
 
 @pytest.mark.parametrize("kind", ["propagate", "project"])
 def test_bfloat16_sums_in_float32(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(_csr.DENSE_FROM, DEVICE, 1.1)
-    monkeypatch.setattr(_hot_columns, "_MULTIPLE", 4)
+    monkeypatch.setitem(feature_forms.DENSE_FROM, DEVICE, 1.1)
+    monkeypatch.setattr(hot_columns, "_MULTIPLE", 4)
     graph = make_random_graph(num_nodes=50, num_edges=2_000, seed=4).to(DEVICE)
     view = View(ViewSpec(edge_drop_prob=0.2, feature_mask_prob=0.2), 3)
     table = torch.randn(50 if kind == "propagate" else 12, 33, device=DEVICE).bfloat16()

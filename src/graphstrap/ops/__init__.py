@@ -18,9 +18,13 @@ from torch import Tensor, nn
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
-from graphstrap.ops import _csr, _csr_attend, _csr_messages, _torch, _triton, _triton_attend, _triton_messages
+from graphstrap.ops import _csr, _torch, _triton
+from graphstrap.ops._csr import attend as _csr_attend
+from graphstrap.ops._csr import messages as _csr_messages
 from graphstrap.ops._masks import kept_edges
 from graphstrap.ops._scores import Scores as Scores
+from graphstrap.ops._triton import attend as _triton_attend
+from graphstrap.ops._triton import messages as _triton_messages
 from graphstrap.view import View
 
 NORMS = ("symmetric", "mean", "sum")

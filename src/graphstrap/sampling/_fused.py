@@ -24,7 +24,7 @@ from torch import Tensor
 
 from graphstrap.graph import Graph
 from graphstrap.keep import child_seed
-from graphstrap.ops._triton_sparse import IS_AVAILABLE, launch
+from graphstrap.ops._triton.launch import IS_AVAILABLE, launch
 from graphstrap.sampling._subgraph import NOT_FOUND
 
 MAX_WIDTH = 256  # slots of a draw
@@ -36,7 +36,7 @@ if IS_AVAILABLE:
     import triton
     import triton.language as tl
 
-    from graphstrap.ops._triton_sparse import _hash, _mix
+    from graphstrap.ops._triton.masks import hash32, mix
 
     @triton.jit  # type: ignore[untyped-decorator]
     def _begin_kernel(roots, nodes, places, num_roots, block: tl.constexpr):  # type: ignore[no-untyped-def]
@@ -93,7 +93,7 @@ if IS_AVAILABLE:
         num_nodes = tl.load(ends + hop)
         first_edge = tl.load(ends + num_hops + 1 + hop)
         inside = i < num_nodes - first
-        word = _hash(tl.load(nodes + first + i, mask=inside, other=0), tl.load(seeds + hop + tl.zeros_like(i)))
+        word = hash32(tl.load(nodes + first + i, mask=inside, other=0), tl.load(seeds + hop + tl.zeros_like(i)))
         start = tl.load(starts + i, mask=inside, other=0)
         degree = tl.load(degrees + i, mask=inside, other=0)
         count = tl.load(counts + i, mask=inside, other=0)
@@ -101,7 +101,7 @@ if IS_AVAILABLE:
         tl.store(batch_indptr + first + i + 1, first_edge + end, mask=inside)
         slot = tl.arange(0, num_slots)[None, :]
         last = (degree - count)[:, None] + slot  # (lanes, slots): j
-        draw = _mix(word[:, None] + slot.to(tl.uint32) * 0x9E3779B9).to(tl.int64)
+        draw = mix(word[:, None] + slot.to(tl.uint32) * 0x9E3779B9).to(tl.int64)
         chosen = (draw * (last + 1)) >> 32  # t
         for k in range(1, width):
             mine = tl.sum(tl.where(slot == k, chosen, 0), axis=1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from graphstrap.ops._triton_sparse import IS_AVAILABLE, launch
+from graphstrap.ops._triton.launch import IS_AVAILABLE, launch
 from graphstrap.sampling._edges import Drawn, Pairs
 from graphstrap.sampling._rows import Rows
 
@@ -22,7 +22,7 @@ if IS_AVAILABLE:
     import triton
     import triton.language as tl
 
-    from graphstrap.ops._triton_sparse import _hash, _mix
+    from graphstrap.ops._triton.masks import hash32, mix
 
     @triton.jit  # type: ignore[untyped-decorator]
     def _count_kernel(  # type: ignore[no-untyped-def]
@@ -80,15 +80,15 @@ if IS_AVAILABLE:
         hop_seed = tl.load(seeds + tl.zeros_like(pair))
         if has_owners:
             root = tl.load(roots + tl.load(owners + row, mask=inside, other=0), mask=inside, other=0)
-            node = node ^ (_hash(root, hop_seed).to(tl.int64) << 31)
-        word = _hash(node, tl.load(seeds + 1 + pair % num_relations))
+            node = node ^ (hash32(root, hop_seed).to(tl.int64) << 31)
+        word = hash32(node, tl.load(seeds + 1 + pair % num_relations))
         start = tl.load(starts + pair, mask=inside, other=0)
         degree = tl.load(degrees + pair, mask=inside, other=0)
         count = tl.load(counts + pair, mask=inside, other=0)
         begin = tl.load(pair_ends + pair, mask=inside, other=0) - count
         slot = tl.arange(0, num_slots)[None, :]
         last = (degree - count)[:, None] + slot  # (lanes, slots): j
-        draw = _mix(word[:, None] + slot.to(tl.uint32) * 0x9E3779B9).to(tl.int64)
+        draw = mix(word[:, None] + slot.to(tl.uint32) * 0x9E3779B9).to(tl.int64)
         chosen = (draw * (last + 1)) >> 32  # t
         for i in range(1, width):
             mine = tl.sum(tl.where(slot == i, chosen, 0), axis=1)

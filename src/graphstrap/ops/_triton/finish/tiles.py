@@ -12,13 +12,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-try:
+from graphstrap.ops._triton.launch import IS_AVAILABLE
+
+if IS_AVAILABLE:
     import triton
     import triton.language as tl
-except ImportError:  # a PyTorch without CUDA comes without Triton
-    IS_AVAILABLE = False
-else:
-    IS_AVAILABLE = True
 
     # A program owns `rows_per_program` rows of one block of columns and walks down them, one tile at a time.
 

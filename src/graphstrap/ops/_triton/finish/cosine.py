@@ -9,15 +9,14 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from graphstrap.ops._finish.tiles import by_rows, empty, run_planned
+from graphstrap.ops._triton.finish.tiles import by_rows, empty, run_planned
+from graphstrap.ops._triton.launch import IS_AVAILABLE
 
-try:
+if IS_AVAILABLE:
     import triton
     import triton.language as tl
-except ImportError:  # a PyTorch without CUDA comes without Triton
-    pass
-else:
-    from graphstrap.ops._finish.tiles import own_columns, own_rows, own_tile, read
+
+    from graphstrap.ops._triton.finish.tiles import own_columns, own_rows, own_tile, read
 
     @triton.jit
     def _cosine_kernel(

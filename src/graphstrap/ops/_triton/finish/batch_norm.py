@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from graphstrap.ops._finish.tiles import (
+from graphstrap.ops._triton.finish.tiles import (
     JOIN_COLUMNS,
     add_parts,
     by_parts,
@@ -29,14 +29,13 @@ from graphstrap.ops._finish.tiles import (
     launch_on,
     run_planned,
 )
+from graphstrap.ops._triton.launch import IS_AVAILABLE
 
-try:
+if IS_AVAILABLE:
     import triton
     import triton.language as tl
-except ImportError:  # a PyTorch without CUDA comes without Triton
-    pass
-else:
-    from graphstrap.ops._finish.tiles import own_columns, own_rows, own_tile, prelu_of, read, through_prelu
+
+    from graphstrap.ops._triton.finish.tiles import own_columns, own_rows, own_tile, prelu_of, read, through_prelu
 
     @triton.jit
     def _moments_kernel(

@@ -21,7 +21,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from graphstrap.graph import Graph
-from graphstrap.ops._csr import Bag, Frame, _narrow, best_form, frames_of, project
+from graphstrap.ops._csr.adjacency import Frame, frames_of
+from graphstrap.ops._csr.bag import Bag, narrow
+from graphstrap.ops._csr.features import best_form
+from graphstrap.ops._csr.products import project
 from graphstrap.ops._masks import kept_columns
 from graphstrap.ops._scores import Scores
 from graphstrap.sparse import SparseMatrix
@@ -79,7 +82,7 @@ class _Entries:
         is_loop = frame.edge == num_edges
         self.places = torch.where(is_loop, num_edges + frame.rows, frame.edge).long()  # (entries,) in `scores.edge`
         self.dropped = None if kept is None else ~kept.index_select(0, frame.edge)
-        self.starts = _narrow(frame.indptr, len(frame.columns))
+        self.starts = narrow(frame.indptr, len(frame.columns))
 
     def __len__(self) -> int:
         return len(self.columns)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from graphstrap.graph import Graph
-from graphstrap.ops._csr import Bag, _narrow
+from graphstrap.ops._csr.bag import Bag, narrow
 from graphstrap.ops._masks import kept_edges
 from graphstrap.view import CLEAN, View
 
@@ -57,7 +57,7 @@ def _bags(graph: Graph, view: View) -> Incidence:
     values = torch.ones(num_edges, device=graph.device) if kept is None else kept.float()
     every_edge = torch.arange(num_edges, device=graph.device)
     into, out_of = (
-        Bag(_narrow(indptr, num_edges), _narrow(edges, num_edges), values.index_select(0, edges))
+        Bag(narrow(indptr, num_edges), narrow(edges, num_edges), values.index_select(0, edges))
         for indptr, edges in ((graph.indptr, every_edge), (back.indptr, back.edge_positions))
     )
     return Incidence(into.times, out_of.times, None if kept is None else values)

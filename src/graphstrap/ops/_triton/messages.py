@@ -1,4 +1,4 @@
-"""Messages on CUDA: as in `_csr_messages.py`, the sums by the product of `_triton_sparse.py`, balanced for hubs."""
+"""Messages on CUDA: as in `_csr/messages.py`, the sums by the product of `chunks.py`, balanced for hubs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from graphstrap.graph import Graph
-from graphstrap.ops import _csr_messages, _triton
-from graphstrap.ops._csr_messages import Incidence, gather, sum_up
-from graphstrap.ops._triton_sparse import compact
+from graphstrap.ops._csr import messages as _csr_messages
+from graphstrap.ops._csr.messages import Incidence, gather, sum_up
+from graphstrap.ops._triton.compact import compact
+from graphstrap.ops._triton.views import graph_chunks, kept_edge_bytes
 from graphstrap.view import CLEAN, View
 
 _incidences: WeakKeyDictionary[View, WeakKeyDictionary[Graph, Incidence]] = WeakKeyDictionary()
@@ -34,7 +35,7 @@ def incidence(graph: Graph, view: View) -> Incidence:
     """Worked out once for each view."""
     by_graph = _incidences.setdefault(view, WeakKeyDictionary())
     if graph not in by_graph:
-        (forward, backward), kept = _triton.graph_chunks(graph), _triton.kept_edge_bytes(graph, view)
+        (forward, backward), kept = graph_chunks(graph), kept_edge_bytes(graph, view)
         positions = graph.transpose.edge_positions
         every_edge = torch.arange(graph.num_edges, dtype=torch.int32, device=graph.device)
         into = compact(forward, every_edge, kept=kept)

@@ -12,15 +12,14 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from graphstrap.ops._finish.tiles import add_parts, by_parts, by_tiles, empty_parts, run_planned
+from graphstrap.ops._triton.finish.tiles import add_parts, by_parts, by_tiles, empty_parts, run_planned
+from graphstrap.ops._triton.launch import IS_AVAILABLE
 
-try:
+if IS_AVAILABLE:
     import triton
     import triton.language as tl
-except ImportError:  # a PyTorch without CUDA comes without Triton
-    pass
-else:
-    from graphstrap.ops._finish.tiles import own_columns, own_rows, own_tile, prelu_of, read, through_prelu
+
+    from graphstrap.ops._triton.finish.tiles import own_columns, own_rows, own_tile, prelu_of, read, through_prelu
 
     @triton.jit
     def _bias_kernel(

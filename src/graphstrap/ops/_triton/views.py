@@ -1,0 +1,117 @@
+"""What a view keeps of a graph, as matrices ready for the product: worked out once for each view and graph, and shared
+by every layer, network and pass."""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from torch import Tensor
+
+from graphstrap.graph import Graph
+from graphstrap.ops._masks import aligned_threshold, feature_stream, missing_degrees, pair_ids
+from graphstrap.ops._torch import global_rows
+from graphstrap.ops._triton.chunks import ChunkedMatrix, Chunks
+from graphstrap.ops._triton.compact import compact, select_rows
+from graphstrap.ops._triton.masks import degree_scale, keep_bytes
+from graphstrap.sparse import SparseMatrix
+from graphstrap.view import View
+
+Pair = tuple[ChunkedMatrix, ChunkedMatrix]
+_graph_chunks: WeakKeyDictionary[Graph, tuple[Chunks, Chunks]] = WeakKeyDictionary()
+_matrix_chunks: WeakKeyDictionary[SparseMatrix, tuple[Chunks, Chunks]] = WeakKeyDictionary()
+_adjacencies: WeakKeyDictionary[View, WeakKeyDictionary[Graph, dict[str, Pair]]] = WeakKeyDictionary()
+_column_masks: WeakKeyDictionary[View, dict[int, Tensor]] = WeakKeyDictionary()
+_masked_features: WeakKeyDictionary[View, WeakKeyDictionary[Graph, dict[tuple[int, bool], Pair]]] = WeakKeyDictionary()
+
+
+def adjacency(graph: Graph, view: View, norm: str) -> Pair:
+    """The view's normalised adjacency and its transpose."""
+    by_norm = _adjacencies.setdefault(view, WeakKeyDictionary()).setdefault(graph, {})
+    if norm not in by_norm:
+        by_norm[norm] = _draw(graph, view, norm)
+    return by_norm[norm]
+
+
+def masked_features(graph: Graph, view: View, block: int, features: SparseMatrix) -> Pair:
+    """The view's features, all or the cold ones, and their transpose."""
+    by_block = _masked_features.setdefault(view, WeakKeyDictionary()).setdefault(graph, {})
+    key = block, features is graph.features[block]
+    if key not in by_block:
+        by_block[key] = _mask(graph, view, block, features)
+    return by_block[key]
+
+
+def column_mask(graph: Graph, view: View, block: int) -> Tensor | None:
+    """(F,) one byte for each feature column: whether the view keeps it."""
+    if not view.spec.masks_features:
+        return None
+    by_block = _column_masks.setdefault(view, {})
+    if block not in by_block:
+        threshold = aligned_threshold(view.spec.feature_mask_prob, None)
+        by_block[block] = keep_bytes(
+            graph.num_features[block], view.seed, threshold, device=graph.device, stream=feature_stream(block)
+        )
+    return by_block[block]
+
+
+def _draw(graph: Graph, view: View, norm: str) -> Pair:
+    back = graph.transpose
+    forward, backward = graph_chunks(graph)
+    kept = kept_edge_bytes(graph, view)
+    by_target, by_source = norm != "sum", norm == "symmetric"
+    scale = degree_scale(graph.indptr, kept, graph.edge_weights, symmetric=by_source) if by_target else None
+    missing = missing_degrees(graph, view)
+    if scale is not None and missing is not None:
+        scale = (scale.pow(-2) + missing).rsqrt() if by_source else (scale.reciprocal() + missing).reciprocal()
+    shared: dict[str, Any] = {"kept": kept, "weights": graph.edge_weights, "scale": scale, "loops": True}
+    turned: dict[str, Any] = {"positions": back.edge_positions, "scale_row": by_source, "scale_column": by_target}
+    return (
+        compact(forward, graph.indices, scale_row=by_target, scale_column=by_source, **shared),
+        compact(backward, back.indices, **turned, **shared),
+    )
+
+
+def graph_chunks(graph: Graph) -> tuple[Chunks, Chunks]:
+    """How the rows of a graph's CSR and of its transpose are cut."""
+    if graph not in _graph_chunks:
+        _graph_chunks[graph] = Chunks.of(graph.indptr), Chunks.of(graph.transpose.indptr)
+    return _graph_chunks[graph]
+
+
+def kept_edge_bytes(graph: Graph, view: View) -> Tensor | None:
+    """(E,) one byte for each edge: whether the view keeps it; None where all stay."""
+    if not view.spec.drops_edges:
+        return None
+    ids = pair_ids(graph) if view.spec.drop_directions_together else graph.edge_ids
+    threshold = aligned_threshold(view.spec.edge_drop_prob, graph.edge_ids)
+    return keep_bytes(graph.num_edges, view.seed, threshold, ids=ids, device=graph.device)
+
+
+def _mask(graph: Graph, view: View, block: int, features: SparseMatrix) -> Pair:
+    turned = features.transpose
+    if features not in _matrix_chunks:
+        _matrix_chunks[features] = Chunks.of(features.indptr), Chunks.of(turned.indptr)
+    forward, backward = _matrix_chunks[features]
+    values = features.values
+    columns = None if view.spec.mask_elements else column_mask(graph, view, block)
+    if columns is not None:
+        return (
+            compact(forward, features.indices, kept=columns, key="column", weights=values),
+            select_rows(backward, turned.indices, turned.values, columns),
+        )
+    kept = _kept_elements(graph, view, block, features)
+    return (
+        compact(forward, features.indices, kept=kept, weights=values),
+        compact(backward, turned.indices, kept=kept, positions=features.transpose_order, weights=values),
+    )
+
+
+def _kept_elements(graph: Graph, view: View, block: int, features: SparseMatrix) -> Tensor | None:
+    """One byte for each entry; None where all stay."""
+    spec = view.spec
+    if not spec.masks_features:
+        return None
+    ids = global_rows(graph, block)[features.rows] * features.num_columns + features.indices
+    threshold = aligned_threshold(spec.feature_mask_prob, features.indices)
+    return keep_bytes(len(ids), view.seed, threshold, ids=ids, device=graph.device, stream=feature_stream(block))
