@@ -1,0 +1,133 @@
+"""Does BGRL help a message-passing network with few labels on a real heterogeneous graph? Paired over draws of them.
+
+    python benchmarks/acm.py --device cuda                     # choose on validation papers, then 20 paired draws
+    python benchmarks/acm.py --draws 1 --steps 20 --choose 0   # whether it runs
+
+`hetero_acm_hgb`: papers, authors, subjects and terms, 3 classes of papers. A draw takes 20 training papers a class from
+the training part; its other papers are for validation, the test part is scored once. The same MPNN, seed and settings
+learn from the labels alone and from labels and BGRL. What BGRL counts, how many steps and which rate is chosen on
+validation papers of draws that are not reported, for each of the two by itself. Reported: test accuracy of both, the
+mean of the differences, and the p-value of a paired t test and of Wilcoxon's.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import numpy as np
+import torch
+
+from graphstrap.bench.record import write_record
+from graphstrap.datasets import load
+from graphstrap.estimator import BGRL
+from graphstrap.graph import Graph, Splits
+from graphstrap.recipe import Recipe
+
+RESULTS = Path(__file__).parent / "results" / "acm.json"
+PER_CLASS, FIRST_CHOOSING_DRAW = 20, 1000
+RECIPE = Recipe().with_settings(
+    {
+        "data.feature_scaling": "row",
+        "views.edge_drop_probs": [0.2, 0.2],
+        "views.feature_mask_probs": [0.4, 0.4],
+        "encoder.name": "mpnn",
+        "encoder.hidden_sizes": [64],
+        "encoder.embedding_size": 64,
+        "encoder.num_steps": 2,
+        "encoder.norm": "layer",
+        "encoder.aggregation": "mean",
+        "encoder.own_features": 0,
+        "method.name": "semi-supervised",
+        "method.predictor_hidden_size": 128,
+        "train.warmup_steps": 20,
+        "train.weight_decay": 1e-5,
+        "train.log_every": 100,
+    }
+)
+ARMS = {"supervised": [0.0], "with BGRL": [0.1, 1.0, 10.0]}  # what the auxiliary loss may count
+
+
+def draw_labels(graph: Graph, number: int) -> Graph:
+    """The graph with 20 training papers a class; the rest of the training part is for validation."""
+    assert graph.labels is not None
+    assert graph.splits is not None
+    random = np.random.default_rng(number)
+    labels, pool = graph.labels.numpy(), graph.splits.train[:, 0].numpy()
+    train = np.zeros_like(pool)
+    for label in range(graph.num_classes):
+        train[random.choice(np.flatnonzero(pool & (labels == label)), PER_CLASS, replace=False)] = True
+    columns = [torch.from_numpy(mask)[:, None] for mask in (train, pool & ~train)]
+    return replace(graph, splits=Splits(columns[0], columns[1], graph.splits.test[:, :1]))
+
+
+def score(graph: Graph, settings: dict[str, Any], *, number: int, part: str, device: str) -> float:
+    """Accuracy on a part of a draw's papers, in per cent."""
+    drawn = draw_labels(graph, number)
+    model = BGRL(recipe=RECIPE.with_settings(settings), seed=number, device=device).fit(drawn)
+    papers = np.flatnonzero(getattr(drawn.splits, part)[:, 0].numpy())
+    assert drawn.labels is not None
+    return 100.0 * float((model.classify(drawn, papers).argmax(1) == drawn.labels.numpy()[papers]).mean())
+
+
+def choose(graph: Graph, arm: str, given: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The settings that are best on validation papers of draws of their own."""
+    tried: list[dict[str, Any]] = []
+    for weight, steps, rate in product(ARMS[arm], given.steps, given.rates):
+        settings = {"method.auxiliary_weight": weight, "train.steps": steps, "train.learning_rate": rate}
+        numbers = range(FIRST_CHOOSING_DRAW, FIRST_CHOOSING_DRAW + given.choose)
+        scores = [score(graph, settings, number=number, part="val", device=given.device) for number in numbers]
+        tried.append({"arm": arm, "settings": settings, "validation": scores})
+        print(f"{arm}: {settings} {mean(scores) if scores else float('nan'):.2f}", flush=True)
+    best = max(tried, key=lambda one: mean(one["validation"]) if one["validation"] else 0.0)
+    return best["settings"], tried
+
+
+def p_values(first: list[float], second: list[float]) -> dict[str, float]:
+    from scipy.stats import ttest_rel, wilcoxon
+
+    return {"t": float(ttest_rel(second, first).pvalue), "wilcoxon": float(wilcoxon(second, first).pvalue)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--draws", type=int, default=20)
+    parser.add_argument("--choose", type=int, default=5, help="draws to choose on")
+    parser.add_argument("--steps", type=int, nargs="+", default=[100, 300])
+    parser.add_argument("--rates", type=float, nargs="+", default=[1e-3, 5e-3])
+    parser.add_argument("--to", type=Path, default=RESULTS)
+    given = parser.parse_args()
+    graph = load("hetero-acm-hgb")
+    chosen: dict[str, dict[str, Any]] = {}
+    tried: list[dict[str, Any]] = []
+    for arm in ARMS:
+        chosen[arm], more = choose(graph, arm, given)
+        tried += more
+    rows: list[dict[str, Any]] = []
+    for number in range(given.draws):
+        scores = {
+            arm: score(graph, settings, number=number, part="test", device=given.device)
+            for arm, settings in chosen.items()
+        }
+        rows.append({"draw": number, **scores})
+        print(rows[-1], flush=True)
+    columns = {arm: [row[arm] for row in rows] for arm in ARMS}
+    summary = {
+        arm: {"mean": mean(values), "stdev": stdev(values) if len(values) > 1 else 0.0}
+        for arm, values in columns.items()
+    }
+    tests = p_values(*columns.values()) if given.draws > 1 else {}
+    print(summary, tests)
+    command = f"python benchmarks/acm.py --device {given.device} --draws {given.draws} --choose {given.choose}"
+    write_record(
+        given.to, bench="acm", command=command, rows=rows, chosen=chosen, tried=tried, summary=summary, p_values=tests
+    )
+
+
+if __name__ == "__main__":
+    main()
