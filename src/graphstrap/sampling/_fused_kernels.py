@@ -1,5 +1,6 @@
 # mypy: disable-error-code="untyped-decorator, no-untyped-def"
 """The kernels of `_fused.py`, in their order. `ends` says on the device how much of each array is used."""
+
 from __future__ import annotations
 
 from graphstrap.ops._triton.launch import IS_AVAILABLE
