@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import make_communities, make_random_graph
+from conftest import make_random_graph
 from graphstrap.encoders.gcn import GCN
 from graphstrap.graph import Graph
 from graphstrap.methods import build_bgrl
@@ -125,28 +125,6 @@ def test_loss_of_a_batch_looks_at_its_roots_only() -> None:
     expected = 2 * bootstrap_loss(method.predictor(h), t)
     loss, _ = method.loss(rooted, [CLEAN, CLEAN])
     assert float(loss.detach()) == pytest.approx(float(expected.detach()), abs=1e-6)
-
-
-def test_training_separates_planted_communities() -> None:
-    from graphstrap.evaluate import evaluate
-
-    graph = make_communities(num_nodes=300, num_classes=3, seed=1)
-    method = build_bgrl(
-        Recipe().with_settings({"encoder.hidden_sizes": [32], "encoder.embedding_size": 16, "train.steps": 60}),
-        input_sizes=graph.num_features,
-        seed=0,
-    )
-    untrained = evaluate(method.embed(graph), graph, num_runs=5).mean
-    optimizer = torch.optim.AdamW([p for p in method.parameters() if p.requires_grad], lr=0.01)
-    specs = [ViewSpec(edge_drop_prob=0.3, feature_mask_prob=0.2)] * 2
-    for step in range(60):
-        method.train()
-        loss, _ = method.loss(graph, draw_views(specs, seed=0, step=step))
-        optimizer.zero_grad()
-        torch.autograd.backward(loss)
-        optimizer.step()
-        method.after_step(step)
-    assert evaluate(method.embed(graph), graph, num_runs=5).mean > untrained
 
 
 def test_embedding_uses_the_clean_graph_and_no_gradient(communities: Graph) -> None:
