@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import scipy.stats
@@ -11,7 +9,7 @@ import torch
 from torch import Tensor
 
 from conftest import make_random_graph
-from graphstrap.report.attention import attention_entropy, draw_entropies, with_self_loops
+from graphstrap.report.attention import attention_entropy, with_self_loops
 
 INDPTR = torch.tensor([0, 3, 4, 9, 11])
 
@@ -69,18 +67,3 @@ def test_wrong_rows_are_refused() -> None:
         attention_entropy([(torch.ones(10, 1), INDPTR)])
     with pytest.raises(ValueError, match="at least one layer"):
         attention_entropy([])
-
-
-def test_histograms_of_several_runs_stand_side_by_side(tmp_path: Path) -> None:
-    runs = {
-        name: attention_entropy([(random_weights(INDPTR, num_heads=4, seed=0, sharpness=sharpness), INDPTR)])
-        for name, sharpness in (("BGRL", 1.0), ("GRACE", 2.0), ("GRACE, k = 2", 9.0))
-    }
-    draw_entropies(runs, tmp_path / "three.png")
-    draw_entropies({"BGRL": runs["BGRL"]}, tmp_path / "one.png")
-    from matplotlib.image import imread
-
-    three, one = imread(tmp_path / "three.png"), imread(tmp_path / "one.png")
-    assert three.shape[0] == one.shape[0]
-    assert three.shape[1] == 3 * one.shape[1]
-    assert three.std() > 0.05

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _TABLES = (
     "table-1 (memory), table-3, table-4, table-5 (ogbn-arxiv), table-6 (ppi), small-datasets, projector, "
-    "training-curves, or all."
+    "training-curves, attention-entropy, or all."
 )
 
 
@@ -61,7 +61,7 @@ def reproduce(
             one,
             {
                 "variants": chosen_variants(one, o.names(methods), exactly=len(wanted) == 1),
-                "datasets": chosen_datasets(one, o.names(datasets), exactly=len(wanted) == 1),
+                "datasets": chosen_datasets(one, o.names(datasets), exactly=len(wanted) == 1, quick=quick),
             },
         )
         for one in wanted

@@ -3,20 +3,16 @@
     entropy_i    = mean over layers and heads of ( - sum_j a_ij log a_ij )  -  log (number of j)
 
 j runs over node i's neighbours and itself. 0 means that all are attended to alike; the least, - log (number of j), that
-one of them alone is. Thakoor et al. show it for BGRL, GRACE and GRACE with few negatives: the fewer, the lower.
+one of them alone is. Thakoor et al. show it for BGRL, GRACE and GRACE with few negatives: the fewer, the lower
+(`graphstrap reproduce attention-entropy`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
-
-from graphstrap.io.atomic import atomic_write
 
 Layer = tuple[
     Tensor, Tensor
@@ -39,29 +35,6 @@ def with_self_loops(edges: Tensor, loops: Tensor, indptr: Tensor) -> Layer:
     weights[torch.arange(len(edges), device=indptr.device) + rows + 1] = edges
     weights[indptr[:-1] + nodes] = loops
     return weights, indptr + torch.arange(num_nodes + 1, device=indptr.device)
-
-
-def draw_entropies(runs: Mapping[str, Tensor | np.ndarray[Any, Any]], path: Path, *, num_bins: int = 60) -> None:
-    """Histograms side by side, one for each run by its name, on one scale; 0 is marked. Writes a PNG."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    if not runs:
-        raise ValueError("runs must hold the entropies of at least one run, got none")
-    arrays = {name: np.asarray(values.cpu() if isinstance(values, Tensor) else values) for name, values in runs.items()}
-    lowest = min(float(values.min()) for values in arrays.values())
-    bins = np.linspace(min(lowest, -0.1), 0.05, num_bins + 1)
-    figure = Figure(figsize=(3.6 * len(arrays), 3.2), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(1, len(arrays), sharex=True, sharey=True, squeeze=False)[0]
-    for panel, (name, values) in zip(panels, arrays.items(), strict=True):
-        panel.hist(values, bins=bins, weights=np.full(len(values), 1.0 / len(values)), color="tab:blue")
-        panel.axvline(0.0, color="black", linewidth=0.8, linestyle=":")
-        panel.set_title(f"{name}\nmean {values.mean():.2f}", fontsize=10)
-        panel.set_xlabel("entropy of attention − uniform")
-    panels[0].set_ylabel("share of nodes")
-    with atomic_write(path) as temporary:
-        figure.savefig(temporary, format="png")
 
 
 def _layer_entropy(weights: Tensor, indptr: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Pictures: accuracies beside the paper's, memory over the number of nodes, the course of training."""
+"""Pictures: accuracies beside the paper's, memory over the number of nodes, the course of training, histograms."""
 
 from __future__ import annotations
 
@@ -81,6 +81,30 @@ def plot_curves(curves: Mapping[tuple[str, str], Curve], path: Path) -> None:
     _save(figure, path)
 
 
+def plot_entropies(histograms: Mapping[tuple[str, str], Sequence[float]], path: Path) -> None:
+    """A row of panels for each graph, a panel for each method, by (graph, method): the share of nodes in each bin of
+    entropies from 0 down; the panels of a row have one scale."""
+    from graphstrap.reproduce.entropies import BIN_WIDTH
+
+    datasets = list(dict.fromkeys(dataset for dataset, _ in histograms))
+    variants = list(dict.fromkeys(variant for _, variant in histograms))
+    figure, grid = _grid_of_panels(len(datasets), len(variants))
+    for panels, dataset in zip(grid, datasets, strict=True):
+        own = {variant: shares for (name, variant), shares in histograms.items() if name == dataset}
+        lowest, highest = max(map(len, own.values())), max(map(max, own.values()))
+        for axes, variant in zip(panels, variants, strict=True):
+            shares = own.get(variant, [])
+            places = [-BIN_WIDTH * (index + 0.5) for index in range(len(shares))]
+            axes.bar(places, shares, width=BIN_WIDTH, color=COLOURS.get(variant.split("-")[0], "0.4"))
+            axes.axvline(0.0, color="black", linewidth=0.8, linestyle=":")
+            axes.set(xlim=(-BIN_WIDTH * (lowest + 1), BIN_WIDTH), ylim=(0.0, 1.05 * highest))
+            axes.set_title(f"{dataset}: {VARIANTS[variant].title}", fontsize=9)
+        panels[0].set_ylabel("share of nodes")
+    for axes in grid[-1]:
+        axes.set_xlabel("entropy of attention - uniform")
+    _save(figure, path)
+
+
 def _dot(axes: Any, x: float, y: float, spread: float | None, *, colour: str, filled: bool) -> None:
     axes.errorbar(
         [x], [y], xerr=[spread or 0.0], fmt="o", ms=4, color=colour, mfc=colour if filled else "white", zorder=2
@@ -94,15 +118,23 @@ def _label(axes: Any, entries: Sequence[tuple[str, str, str]]) -> None:
 
 
 def _panels(number: int, *, width: float, height: float) -> tuple[Any, list[Any]]:
+    figure, (panels,) = _grid_of_panels(1, number, width=width, height=height)
+    return figure, panels
+
+
+def _grid_of_panels(
+    num_rows: int, num_columns: int, *, width: float | None = None, height: float | None = None
+) -> tuple[Any, list[list[Any]]]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
+    size = (width or 3.4 * num_columns, height or 0.5 + 2.1 * num_rows)
+    figure = Figure(figsize=size, dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
-    panels = list(figure.subplots(1, number, squeeze=False)[0])
-    for axes in panels:
+    grid = [list(row) for row in figure.subplots(num_rows, num_columns, squeeze=False)]
+    for axes in (axes for row in grid for axes in row):
         axes.spines[["top", "right"]].set_visible(False)
-    return figure, panels
+    return figure, grid
 
 
 def _save(figure: Any, path: Path) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 from graphstrap.reproduce.compare import compare_rows
 from graphstrap.reproduce.curves import NAMES, Curve, curves_to_csv, mean_curve
+from graphstrap.reproduce.entropies import ENTROPIES
+from graphstrap.reproduce.entropies_report import report_entropies
 from graphstrap.reproduce.ledger import Ledger
 from graphstrap.reproduce.peaks import fill_peaks
 from graphstrap.reproduce.peaks_report import report_peaks
@@ -15,6 +17,7 @@ from graphstrap.reproduce.render import Grid, Report, absent_notes, computed_on,
 from graphstrap.reproduce.run import Filling, fill_ledger
 from graphstrap.reproduce.tables import Table, find_rows
 
+_WORK = {"entropy": ENTROPIES}  # of the kinds whose cells are no accuracies
 _CURVES_LEGEND = (
     "Mean over the first seeds; spread is the standard deviation over nodes divided by the mean norm, 0 after a "
     "collapse. The paper prints its curves (figures 6 to 8) as pictures alone: the loss does not reach 0, the spread "
@@ -36,7 +39,8 @@ def fill(
         if how.workers.is_first:  # what is measured is to have the device for itself
             fill_peaks(ledger, how, variants=variants, datasets=datasets)
     else:
-        fill_ledger(table, ledger, how, variants=variants, datasets=datasets, num_seeds=num_seeds)
+        work = _WORK.get(table.kind)
+        fill_ledger(table, ledger, how, variants=variants, datasets=datasets, num_seeds=num_seeds, work=work)
 
 
 def make_report(
@@ -54,6 +58,8 @@ def make_report(
     if table.kind == "memory":
         limits: dict[str, Any] = {"device": device, "memory_limit": memory_limit, "quick": quick}
         return report_peaks(table, ledger, variants=variants, datasets=datasets, **limits)
+    if table.kind == "entropy":
+        return report_entropies(table, ledger, variants=variants, datasets=datasets, quick=quick)
     if table.kind == "curves":
         return _report_curves(table, ledger, variants=variants, datasets=datasets, quick=quick)
     report = report_accuracies(table, ledger, variants=variants, datasets=datasets, quick=quick)

@@ -54,6 +54,23 @@ class Filling:
     progress: bool = False
 
 
+@dataclass(frozen=True)
+class Work:
+    """What the cells of a kind of table are made by.
+
+    Args:
+        load: a graph by name.
+        settings: tells one set of settings of a row on a graph from another: (row, graph, quick).
+        compute: a row for each seed: (graph, row, how, seeds).
+        together: how many seeds are computed in one program: (graph, row, how).
+    """
+
+    load: Callable[[str, Filling], Graph]
+    settings: Callable[[str, str, bool], str]
+    compute: Callable[[Graph, str, Filling, Sequence[int]], list[Row]]
+    together: Callable[[Graph, str, Filling], int] = lambda graph, variant, how: 1
+
+
 def fill_ledger(
     table: Table,
     ledger: Ledger,
@@ -62,49 +79,49 @@ def fill_ledger(
     variants: Sequence[str],
     datasets: Sequence[str],
     num_seeds: int | None = None,
+    work: Work | None = None,
 ) -> dict[str, str]:
-    """Compute what is missing. Returns the graphs that are not at hand, and why."""
+    """Compute what is missing, accuracies unless other `work` is given. Returns the graphs that are not at hand, and
+    why."""
+    work = work or ACCURACIES
     missing: dict[str, str] = {}
     try:
         with how.deadline.enforced():
             for dataset in datasets:
                 try:
-                    graph = load(dataset)
+                    graph = work.load(dataset, how)
                 except InputError as error:
                     missing[dataset] = str(error)
                     how.note(f"{dataset}: not at hand: {error}")
                     continue
                 for variant in variants:
                     seeds = seeds_for(table, variant, num_seeds, quick=how.quick)
-                    _fill_row(table, ledger, how, graph, variant, seeds)
+                    _fill_row(table, ledger, how, work, graph, variant, seeds)
     except TimeUpError:
         how.note("stopped: the time is up; the same command goes on from here")
     return missing
 
 
-def _fill_row(table: Table, ledger: Ledger, how: Filling, graph: Graph, variant: str, seeds: Sequence[int]) -> None:
+def _fill_row(
+    table: Table, ledger: Ledger, how: Filling, work: Work, graph: Graph, variant: str, seeds: Sequence[int]
+) -> None:
     """A row's cells on one graph. What fails is said and left out: the other cells go on."""
     name = f"{graph.name}: {variant}"
     if why_not(variant, graph.name):
         how.note(f"{name}: {why_not(variant, graph.name)}")
         return
-    todo = [
-        seed for seed in how.workers.share(seeds) if how.again or not _has(table, ledger, how, graph, variant, seed)
-    ]
-    cell = {
-        "dataset": graph.name,
-        "variant": variant,
-        "settings": settings_id(variant, graph.name, quick=how.quick),
-        "device": resolve_device(how.device).type,
-    }
-    for group in _groups(todo, how.together or seeds_together(graph, variant, how)):
-        expected = expected_seconds(ledger, num_seeds=len(group), **cell)
+    settings = work.settings(variant, graph.name, how.quick)
+    cell = {"dataset": graph.name, "variant": variant, "settings": settings}
+    todo = [seed for seed in how.workers.share(seeds) if how.again or not _has(table, ledger, how, seed=seed, **cell)]
+    for group in _groups(todo, how.together or work.together(graph, variant, how)):
+        device = resolve_device(how.device).type
+        expected = expected_seconds(ledger, num_seeds=len(group), device=device, **cell)
         if expected > how.deadline.seconds_left:
             how.note(f"{name}, seeds {group}: left for later, they take about {expected:.0f} s")
             continue
         how.note(f"{name}, seeds {group[0]} to {group[-1]}" if len(group) > 1 else f"{name}, seed {group[0]}")
         try:
-            ledger.add(_compute(graph, variant, how, group))
+            ledger.add(work.compute(graph, variant, how, group))
         except (InputError, DivergedError, RuntimeError, ValueError) as error:
             how.note(f"{name}: failed: {' '.join(str(error).split())[:300]}")
             return
@@ -148,10 +165,17 @@ def _groups(seeds: Sequence[int], size: int) -> Iterator[list[int]]:
         yield list(seeds[first : first + size])
 
 
-def _has(table: Table, ledger: Ledger, how: Filling, graph: Graph, variant: str, seed: int) -> bool:
+def _has(table: Table, ledger: Ledger, how: Filling, *, seed: int, **cell: str) -> bool:
     """Whether a cell stands in the ledger; one that ran out of memory does so only for the same limit."""
-    wanted = settings_id(variant, graph.name, quick=how.quick)
-    found = ledger.find(dataset=graph.name, variant=variant, settings=wanted, seed=seed)
+    found = ledger.find(seed=seed, **cell)
     if table.kind == "curves" and seed < NUM_CURVE_SEEDS:
         return any(row.get("curve") for row in found)
     return any(not row.get("oom") or row.get("memory_limit") == how.memory_limit for row in found)
+
+
+ACCURACIES = Work(
+    load=lambda name, how: load(name),
+    settings=lambda variant, dataset, quick: settings_id(variant, dataset, quick=quick),
+    compute=_compute,
+    together=seeds_together,
+)

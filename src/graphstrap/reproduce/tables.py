@@ -14,6 +14,7 @@ from graphstrap.reproduce.variants import VARIANTS, find_variant, settings_id, w
 
 BIG = ("amazon-photo", "amazon-computers", "coauthor-cs", "coauthor-physics")
 SMALL = ("cora", "citeseer", "pubmed", "dblp")
+TWITCH = tuple(f"twitch-{country}" for country in ("de", "engb", "es", "fr", "ptbr", "ru"))
 SELDOM_AT_HAND = ("wikics", "ogbn-arxiv", "ppi")  # an empty column of these says so, and how to get them
 
 
@@ -23,7 +24,8 @@ class Table:
 
     Args:
         num_seeds: of the rows that the paper measured itself, and of the others.
-        kind: "accuracy", "memory" (table 1) or "curves" (the course of training).
+        kind: "accuracy", "memory" (table 1), "curves" (the course of training) or "entropy" (of attention).
+        quick_datasets: the graphs of `--quick`, where the table's own take too long for that.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Table:
     datasets: tuple[str, ...]
     num_seeds: tuple[int, int] = (20, 5)
     kind: str = "accuracy"
+    quick_datasets: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -136,6 +139,14 @@ TABLES = {
         Table("small-datasets", ("raw", "random-init", "grace", "bgrl", "supervised-gcn"), SMALL),
         Table("projector", ("bgrl", "bgrl-projector"), (*BIG, *SMALL)),
         Table("training-curves", ("bgrl",), (*BIG, *SMALL), num_seeds=(3, 3), kind="curves"),
+        Table(
+            "attention-entropy",
+            ("bgrl-gat", "grace-gat", "grace-2-gat"),
+            ("ppi", "cora", *TWITCH),
+            num_seeds=(3, 3),
+            kind="entropy",
+            quick_datasets=("ppi", "cora", "twitch-ptbr"),
+        ),
     )
 }
 ALIASES = {
@@ -181,9 +192,12 @@ def chosen_variants(table: Table, names: Sequence[str] | None, *, exactly: bool 
     return [name for name in names or table.variants if exactly or name in table.variants]
 
 
-def chosen_datasets(table: Table, names: Sequence[str] | None, *, exactly: bool = True) -> list[str]:
+def chosen_datasets(
+    table: Table, names: Sequence[str] | None, *, exactly: bool = True, quick: bool = False
+) -> list[str]:
     """The graphs that were asked for, or the table's own; unless `exactly`, those asked for that the table has."""
-    return [name for name in names or table.datasets if exactly or name in table.datasets]
+    usual = (table.quick_datasets if quick else ()) or table.datasets
+    return [name for name in names or usual if exactly or name in usual]
 
 
 def seeds_for(table: Table, variant: str, asked: int | None, *, quick: bool) -> range:

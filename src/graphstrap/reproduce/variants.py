@@ -224,6 +224,9 @@ VARIANTS: dict[str, Variant] = {
     ),
     "bgrl-gat": Variant("BGRL, GAT", encoder="gat"),
     "grace-gat": Variant("GRACE, GAT", settings={"method.name": "grace"}, encoder="gat"),
+    "grace-2-gat": Variant(
+        "GRACE, 2 negatives, GAT", settings={"method.name": "grace", "method.num_negatives": 2}, encoder="gat"
+    ),
     "label-propagation": Variant("Label propagation", "label-propagation"),
     "supervised-mlp": Variant("Supervised MLP", "supervised-mlp"),
     "supervised-gcn": Variant("Supervised GCN", "supervised-gcn"),
