@@ -142,6 +142,7 @@ class SamplingRecipe:
     """Training on sampled batches. `fan_outs` says how many neighbours of each relation a node gets, hop by hop; none,
     and every step sees the whole graph. `relation_fan_outs` replaces it for relations by name: "cites=40,40".
 
+    `root_types` are the node types that roots are of; none, and all are (semi-supervised: those that have labels).
     `disjoint`: a subgraph for each root instead of nodes merged across roots; `by_time`: no node newer than the root;
     `unbiased`: edges are weighted by how many they stand for. `storage` is where the graph is kept while training on a
     GPU; `hot_nodes` rows of host features are kept on it; `prefetch` is how many batches are made ahead.
@@ -149,6 +150,7 @@ class SamplingRecipe:
 
     fan_outs: tuple[int, ...] = _setting((), low=0)
     relation_fan_outs: tuple[str, ...] = _setting(())
+    root_types: tuple[str, ...] = _setting(())
     batch_size: int = _setting(1024, low=1)
     disjoint: bool = _setting(False)
     by_time: bool = _setting(False)

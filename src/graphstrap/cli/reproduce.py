@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _TABLES = (
     "table-1 (memory), table-3, table-4, table-5 (ogbn-arxiv), table-6 (ppi), small-datasets, projector, "
-    "training-curves, attention-entropy, or all."
+    "training-curves, attention-entropy, mag-auxiliary, mag-unlabelled, mag-projector, mag-gcn, mag-frozen, or all."
 )
 
 
@@ -77,6 +77,7 @@ def reproduce(
             deadline=Deadline(minutes),
             note=lambda text: o.note(text, quiet=quiet),
             workers=several,
+            unfinished=ledger.parent / "unfinished",
             progress=not quiet and sys.stderr.isatty() and several.is_first,
         )
         kept = Ledger(ledger)

@@ -3,7 +3,8 @@
 A published graph is taken from the folder `$GRAPHSTRAP_DATA` (an .npz, or WikiCS and PPI as their authors publish it),
 else from the cache folder, else it is downloaded once. Either way it is what PyTorch Geometric's loader gives, so that
 numbers compare: undirected, no self-loops, features of Amazon, Coauthor and CitationFull set to 1 where positive. They
-are not normalised. Every other .npz file in `$GRAPHSTRAP_DATA` is a dataset too, by its name with - for _.
+are not normalised. Every other .npz file in `$GRAPHSTRAP_DATA` is a dataset too, by its name with - for _, and so is
+every store there (`mag240m.store`). `mag-like-0.001` is a synthetic graph of MAG240M's shape at that scale.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from graphstrap.callgraph import stdlib_graph, stdlib_version
 from graphstrap.datasets._cache import kept_path, read_kept, read_or_build
 from graphstrap.datasets._downloads import Download, DownloadError, ppi, through_ogb, through_pyg, wikics
 from graphstrap.errors import InputError
-from graphstrap.generate import arxiv_like
+from graphstrap.generate import arxiv_like, mag
 from graphstrap.graph import Graph
 from graphstrap.io.npz import read_npz
 from graphstrap.io.ppi import read_ppi
@@ -182,8 +183,11 @@ DATASETS: dict[str, Builtin | Published] = {
 }
 
 
-def load(name: str | os.PathLike[str]) -> Graph:
-    """A graph by name, from the path of an .npz file, or of a store."""
+MAG_LIKE = "mag-like-"
+
+
+def load(name: str | os.PathLike[str], *, device: str = "cpu") -> Graph:
+    """A graph by name, from the path of an .npz file, or of a store. A synthetic one is made on the device."""
     text = os.fspath(name)
     if is_store(text):
         return open_store(text)
@@ -194,10 +198,14 @@ def load(name: str | os.PathLike[str]) -> Graph:
     wanted = aliases.get(wanted, wanted)
     if wanted in DATASETS:
         return DATASETS[wanted].load(wanted)
-    files = _other_files()
+    if wanted.startswith(MAG_LIKE):
+        return replace(mag(_scale(wanted), device=device), name=wanted)
+    files, stores = _other_files(), _stores()
     if wanted in files:
         return replace(read_npz(files[wanted]), name=wanted)
-    raise InputError(_unknown(text, [*DATASETS, *files]))
+    if wanted in stores:
+        return replace(open_store(stores[wanted]), name=wanted)
+    raise InputError(_unknown(text, [*DATASETS, *files, *stores]))
 
 
 def describe() -> list[DatasetInfo]:
@@ -237,6 +245,20 @@ def _other_files() -> dict[str, Path]:
     """The files that are no known dataset, in order."""
     known = {_as_name(source.stem) for source in DATASETS.values() if isinstance(source, Published)}
     return {name: path for name, path in sorted(_files().items()) if name not in known and name not in DATASETS}
+
+
+def _stores() -> dict[str, Path]:
+    folder = _data_folder()
+    found = [] if folder is None else sorted(folder.glob("*.store"))
+    return {_as_name(path.stem): path for path in found if is_store(str(path))}
+
+
+def _scale(name: str) -> float:
+    """The scale in the name of a synthetic graph."""
+    try:
+        return float(name.removeprefix(MAG_LIKE))
+    except ValueError as error:
+        raise InputError(f"{name!r} has no scale: take one such as {MAG_LIKE}0.001") from error
 
 
 def _find_file(stem: str) -> Path | None:

@@ -21,7 +21,10 @@ def compare_rows(ledger: Ledger, one: str, other: str, *, datasets: Sequence[str
     at 1 %."""
     protocols = list(dict.fromkeys(protocol for dataset in datasets for protocol in protocols_of(dataset)))
     lines = [
-        [protocol, *(_text(_differences(ledger, one, other, dataset, protocol, quick)) for dataset in datasets)]
+        [
+            protocol,
+            *(difference_text(_differences(ledger, one, other, dataset, protocol, quick)) for dataset in datasets),
+        ]
         for protocol in protocols
     ]
     titles = VARIANTS[one].title, VARIANTS[other].title
@@ -48,7 +51,8 @@ def _differences(ledger: Ledger, one: str, other: str, dataset: str, protocol: s
     return [found[0][seed] - found[1][seed] for seed in found[0] if seed in found[1]]
 
 
-def _text(differences: Sequence[float]) -> str:
+def difference_text(differences: Sequence[float]) -> str:
+    """`+0.12 ± 0.20!`."""
     if not differences:
         return "not computed"
     spread = f" ± {np.std(differences, ddof=1):.2f}" if len(differences) > 1 else ""

@@ -81,6 +81,26 @@ def plot_curves(curves: Mapping[tuple[str, str], Curve], path: Path) -> None:
     _save(figure, path)
 
 
+def plot_courses(courses: Mapping[tuple[str, str], Sequence[Mapping[str, Sequence[float]]]], path: Path) -> None:
+    """Accuracy over the part of training that is done: a panel for each graph, a line for each method, by (graph,
+    method), the mean over seeds in a band of one standard deviation."""
+    import numpy as np
+
+    graphs = list(dict.fromkeys(graph for graph, _ in courses))
+    figure, panels = _panels(len(graphs), width=1.0 + 5.4 * len(graphs), height=4.2)
+    for axes, graph in zip(panels, graphs, strict=True):
+        for title, curves in ((title, curves) for (name, title), curves in courses.items() if name == graph):
+            alike = [curve["accuracy"] for curve in curves if list(curve["step"]) == list(curves[0]["step"])]
+            done = [step / curves[0]["step"][-1] for step in curves[0]["step"]]
+            mean, spread = np.mean(alike, axis=0), np.std(alike, axis=0, ddof=1 if len(alike) > 1 else 0)
+            (line,) = axes.plot(done, mean, linewidth=1.4, label=f"{title} ({len(alike)})")
+            axes.fill_between(done, mean - spread, mean + spread, color=line.get_color(), alpha=0.18, linewidth=0)
+        axes.set_title(graph, fontsize=10)
+        axes.set(xlabel="part of training", ylabel="accuracy on validation papers, %")
+        axes.legend(frameon=False, fontsize=8)
+    _save(figure, path)
+
+
 def plot_entropies(histograms: Mapping[tuple[str, str], Sequence[float]], path: Path) -> None:
     """A row of panels for each graph, a panel for each method, by (graph, method): the share of nodes in each bin of
     entropies from 0 down; the panels of a row have one scale."""

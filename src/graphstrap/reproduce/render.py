@@ -53,6 +53,8 @@ def quick_notice(report: Report) -> str:
         what = "small generated graphs alone, and steps of at most 4 GB"
     if report.table.kind == "entropy":
         what = "30 steps of GATs with heads of 16, 16 and 32, one seed"
+    if report.table.kind == "mag":
+        what = "20 steps of narrow layers on a small synthetic graph, one seed"
     return f"QUICK: {what}. No results: run without --quick for those."
 
 

@@ -11,13 +11,15 @@ from graphstrap.reproduce.curves import NAMES, Curve, curves_to_csv, mean_curve
 from graphstrap.reproduce.entropies import ENTROPIES
 from graphstrap.reproduce.entropies_report import report_entropies
 from graphstrap.reproduce.ledger import Ledger
+from graphstrap.reproduce.mag_cells import MAG
+from graphstrap.reproduce.mag_report import report_mag
 from graphstrap.reproduce.peaks import fill_peaks
 from graphstrap.reproduce.peaks_report import report_peaks
 from graphstrap.reproduce.render import Grid, Report, absent_notes, computed_on, report_accuracies
 from graphstrap.reproduce.run import Filling, fill_ledger
 from graphstrap.reproduce.tables import Table, find_rows
 
-_WORK = {"entropy": ENTROPIES}  # of the kinds whose cells are no accuracies
+_WORK = {"entropy": ENTROPIES, "mag": MAG}  # of the kinds whose cells are no accuracies
 _CURVES_LEGEND = (
     "Mean over the first seeds; spread is the standard deviation over nodes divided by the mean norm, 0 after a "
     "collapse. The paper prints its curves (figures 6 to 8) as pictures alone: the loss does not reach 0, the spread "
@@ -60,6 +62,8 @@ def make_report(
         return report_peaks(table, ledger, variants=variants, datasets=datasets, **limits)
     if table.kind == "entropy":
         return report_entropies(table, ledger, variants=variants, datasets=datasets, quick=quick)
+    if table.kind == "mag":
+        return report_mag(table, ledger, variants=variants, datasets=datasets, quick=quick)
     if table.kind == "curves":
         return _report_curves(table, ledger, variants=variants, datasets=datasets, quick=quick)
     report = report_accuracies(table, ledger, variants=variants, datasets=datasets, quick=quick)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 
@@ -41,6 +42,7 @@ class Filling:
         together: seeds in one program; None for as many as fit on CUDA, and 1 on a CPU.
         again: compute cells that the ledger holds already, too.
         workers: each computes its share of every row's seeds.
+        unfinished: a folder for long cells that are cut in the middle: the next command goes on with them.
     """
 
     quick: bool = False
@@ -52,6 +54,7 @@ class Filling:
     note: Note = print
     workers: Workers = ALONE
     progress: bool = False
+    unfinished: Path | None = None
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ class Table:
 
     Args:
         num_seeds: of the rows that the paper measured itself, and of the others.
-        kind: "accuracy", "memory" (table 1), "curves" (the course of training) or "entropy" (of attention).
+        kind: "accuracy", "memory" (table 1), "curves" (the course of training), "entropy" (of attention)
+            or "mag" (MAG240M's figures).
         quick_datasets: the graphs of `--quick`, where the table's own take too long for that.
     """
 
@@ -63,6 +64,12 @@ class Cell:
     @property
     def is_significant(self) -> bool:
         return self.p_value is not None and self.p_value < 0.01
+
+
+def _mag(name: str, *variants: str, num_seeds: int = 5) -> Table:
+    """A figure of MAG240M: on the graph itself, if it is at hand, and on a synthetic one in its shape."""
+    datasets, quick = ("mag240m", "mag-like-0.01"), ("mag-like-0.0005",)
+    return Table(name, variants, datasets, (num_seeds, num_seeds), kind="mag", quick_datasets=quick)
 
 
 TABLES = {
@@ -147,6 +154,11 @@ TABLES = {
             kind="entropy",
             quick_datasets=("ppi", "cora", "twitch-ptbr"),
         ),
+        _mag("mag-auxiliary", "mag-supervised", "mag-grace-256", "mag-bgrl-0"),
+        _mag("mag-unlabelled", "mag-bgrl-0", "mag-bgrl-1", "mag-bgrl-10"),
+        _mag("mag-projector", "mag-bgrl-0", "mag-bgrl-0-projector"),
+        _mag("mag-gcn", "mag-gcn-supervised", "mag-gcn-grace-256", "mag-gcn-bgrl-0", num_seeds=3),
+        _mag("mag-frozen", "mag-frozen-bgrl", "mag-frozen-grace", "mag-label-propagation"),
     )
 }
 ALIASES = {

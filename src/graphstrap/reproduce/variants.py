@@ -190,6 +190,11 @@ def _gca(title: str, centrality: str) -> Variant:
     return Variant(title, settings={"method.name": "gca", **_adaptive(centrality)}, by_dataset=_CONTRASTIVE)
 
 
+def _mag(title: str, *, encoder: str = "mpnn", **method: Any) -> Variant:
+    """A row of MAG240M's figures; see `mag_cells.py` for what they share."""
+    return Variant(title, settings={f"method.{name}": value for name, value in method.items()}, encoder=encoder)
+
+
 VARIANTS: dict[str, Variant] = {
     "raw": Variant("Raw features", "raw"),
     "deepwalk": Variant("DeepWalk", settings={"method.name": "deepwalk", **_WALKS}),
@@ -232,4 +237,18 @@ VARIANTS: dict[str, Variant] = {
     "supervised-gcn": Variant("Supervised GCN", "supervised-gcn"),
     "supervised-mean": Variant("Supervised mean pooling", "printed"),
     "supervised-gat": Variant("Supervised GAT", "printed"),
+    "mag-supervised": _mag("Supervised", auxiliary_weight=0.0, unlabelled_ratio=0.0),
+    "mag-grace-256": _mag("+ GRACE, 256 negatives", auxiliary="grace", num_negatives=256, unlabelled_ratio=0.0),
+    "mag-bgrl-0": _mag("+ BGRL", unlabelled_ratio=0.0),
+    "mag-bgrl-1": _mag("+ BGRL, 1 unlabelled", unlabelled_ratio=1.0),
+    "mag-bgrl-10": _mag("+ BGRL, 10 unlabelled", unlabelled_ratio=10.0),
+    "mag-bgrl-0-projector": _mag("+ BGRL with a projector", unlabelled_ratio=0.0, projector_size=256),
+    "mag-gcn-supervised": _mag("Supervised, GCN", encoder="gcn", auxiliary_weight=0.0, unlabelled_ratio=0.0),
+    "mag-gcn-grace-256": _mag(
+        "+ GRACE, GCN", encoder="gcn", auxiliary="grace", num_negatives=256, unlabelled_ratio=0.0
+    ),
+    "mag-gcn-bgrl-0": _mag("+ BGRL, GCN", encoder="gcn", unlabelled_ratio=0.0),
+    "mag-frozen-bgrl": _mag("BGRL, frozen", name="bgrl"),
+    "mag-frozen-grace": _mag("GRACE, 256 negatives, frozen", name="grace", num_negatives=256),
+    "mag-label-propagation": Variant("Label propagation", "label-propagation"),
 }

@@ -8,6 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.keep import child_seed
 from graphstrap.recipe import Recipe
@@ -40,8 +41,8 @@ class BatchMaker:
         if recipe.method.name == "semi-supervised":
             self.roots = _mixed_roots(graph, recipe, seed)
         else:
-            size, num_nodes = recipe.sampling.batch_size, graph.num_nodes
-            self.roots = lambda step: roots_at(step, candidates=num_nodes, batch_size=size, seed=seed)
+            size, candidates = recipe.sampling.batch_size, _candidates(graph, recipe)
+            self.roots = lambda step: roots_at(step, candidates=candidates, batch_size=size, seed=seed)
 
     def sample(self, step: int) -> Graph:
         """The batch without features and labels."""
@@ -50,6 +51,18 @@ class BatchMaker:
 
     def __call__(self, step: int) -> Graph:
         return self.gatherer.fill(self.sample(step))
+
+
+def _candidates(graph: Graph, recipe: Recipe) -> Tensor | int:
+    """The nodes that roots are drawn from, or how many there are where all are."""
+    wanted = recipe.sampling.root_types
+    unknown = [name for name in wanted if name not in graph.node_types]
+    if unknown:
+        raise InputError(f"sampling.root_types names {unknown[0]!r}, but nodes are of {', '.join(graph.node_types)}")
+    if not wanted:
+        return graph.num_nodes
+    bounds = zip(graph.node_types, pairwise(graph.type_offsets), strict=True)
+    return torch.cat([torch.arange(first, last) for name, (first, last) in bounds if name in wanted])
 
 
 def _mixed_roots(graph: Graph, recipe: Recipe, seed: int) -> Callable[[int], Tensor]:
