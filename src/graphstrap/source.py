@@ -10,6 +10,7 @@ import numpy as np
 
 from graphstrap.datasets import load
 from graphstrap.errors import InputError, UnknownNodesError
+from graphstrap.folds import Fold
 from graphstrap.graph import Graph
 from graphstrap.io.extension import read_extension
 from graphstrap.io.store import is_store
@@ -20,12 +21,13 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Source:
-    """A dataset by name, `.npz` path or store, or a pair of tables."""
+    """A dataset by name, `.npz` path or store, or a pair of tables; perhaps with a fold of its labels left out."""
 
     dataset: str | None = None
     edges: str | None = None
     nodes: str | None = None
     options: TableOptions = field(default_factory=TableOptions)
+    fold: Fold | None = None
 
     def __post_init__(self) -> None:
         if (self.dataset is None) == (self.edges is None):
@@ -39,9 +41,11 @@ class Source:
 
     def load(self) -> Graph:
         if self.edges is not None:
-            return read_tables(self.edges, self.nodes, options=self.options)
-        assert self.dataset is not None
-        return load(self.dataset)
+            graph = read_tables(self.edges, self.nodes, options=self.options)
+        else:
+            assert self.dataset is not None
+            graph = load(self.dataset)
+        return graph if self.fold is None else self.fold(graph)
 
     def load_new(
         self, edges: str, nodes: str | None, *, ignore_unknown_nodes: bool = False, ignore_columns: tuple[str, ...] = ()
@@ -69,11 +73,12 @@ class Source:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON, with paths that hold from every folder."""
+        fold = {} if self.fold is None else {"fold": self.fold.to_dict()}
         if self.dataset is not None:
             is_path = self.dataset.endswith(".npz") or is_store(self.dataset)
-            return {"dataset": os.path.abspath(self.dataset) if is_path else self.dataset}
+            return {"dataset": os.path.abspath(self.dataset) if is_path else self.dataset, **fold}
         nodes = None if self.nodes is None else os.path.abspath(self.nodes)
-        return {"edges": os.path.abspath(str(self.edges)), "nodes": nodes, "options": asdict(self.options)}
+        return {"edges": os.path.abspath(str(self.edges)), "nodes": nodes, "options": asdict(self.options), **fold}
 
     @classmethod
     def from_dict(cls, saved: dict[str, Any]) -> Source:
@@ -85,7 +90,8 @@ class Source:
                 name: tuple(value) if isinstance(value, list) else value
                 for name, value in saved.get("options", {}).items()
             }
-            return cls(saved.get("dataset"), saved.get("edges"), saved.get("nodes"), TableOptions(**options))
+            fold = Fold.from_dict(saved["fold"]) if "fold" in saved else None
+            return cls(saved.get("dataset"), saved.get("edges"), saved.get("nodes"), TableOptions(**options), fold)
         except TypeError as error:
             raise InputError(
                 "the run folder does not say where its graph came from: give --edges and --nodes"

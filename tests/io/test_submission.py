@@ -1,14 +1,15 @@
-"""Answers for OGB-LSC: the names, sizes and type that its evaluator writes, and models that answer by their mean."""
+"""Answers for OGB-LSC: the names, sizes, order and type that its evaluator writes."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from graphstrap.errors import InputError
-from graphstrap.io.submission import PARTS, answer_together, write_submission
+from graphstrap.io.submission import PARTS, read_papers, write_submission
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -29,10 +30,16 @@ def test_wrong_answers_leave_no_file(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_models_answer_by_the_mean_of_their_probabilities() -> None:
-    sure, unsure = np.array([[0.9, 0.1, 0.0]]), np.array([[0.2, 0.45, 0.35]])
-    assert answer_together([sure, unsure]).tolist() == [0]
-    assert answer_together([unsure, unsure, sure * 0 + 1 / 3]).tolist() == [1]
-    assert np.array_equal(answer_together([unsure]), unsure.argmax(1))
-    with pytest.raises(InputError, match="one shape"):
-        answer_together([sure, np.zeros((2, 3))])
+def test_another_graph_says_how_many_papers_it_has(tmp_path: Path) -> None:
+    path = write_submission(tmp_path / "new", np.arange(5), part="test-dev", num_papers=5)
+    with np.load(path, allow_pickle=False) as archive:
+        assert archive["y_pred"].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_papers_come_in_the_order_of_the_split(tmp_path: Path) -> None:
+    split: dict[str, Any] = {"test-dev": np.array([7, 2, 5])}
+    np.savez(tmp_path / "split_dict.npz", **split)
+    assert read_papers(tmp_path / "split_dict.npz", part="test-dev", below=8).tolist() == [7, 2, 5]
+    for part, below in (("test-dev", 7), ("test-whole", 8), ("valid", 8)):
+        with pytest.raises(InputError):
+            read_papers(tmp_path / "split_dict.npz", part=part, below=below)

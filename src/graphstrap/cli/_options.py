@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from graphstrap.ensemble import fold_folders
 from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL
 from graphstrap.graph import Graph
@@ -74,9 +75,11 @@ def load_graph_of(run: Run, *, quiet: bool = False) -> Graph:
 
 def open_run(folder: Path, *, device: str, quiet: bool = False) -> tuple[BGRL, Graph]:
     """A finished run's model and graph."""
-    several = seed_folders(folder)
+    several = seed_folders(folder) or fold_folders(folder)
     if several:
-        raise InputError(f"{folder} holds {len(several)} runs, one for each seed: name one, such as {several[0]}")
+        raise InputError(
+            f"{folder} holds {len(several)} runs, one for each seed or fold: name one, such as {several[0]}"
+        )
     run = Run.open(folder)
     model = BGRL.load(folder, device=device)
     return model, load_graph_of(run, quiet=quiet)

@@ -11,6 +11,7 @@ import typer
 from graphstrap.cli import _options as o
 from graphstrap.cli._supervise import supervise, without_restarts
 from graphstrap.cli.resume import resume
+from graphstrap.ensemble import begin_folds, resume_folds
 from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL
 from graphstrap.io.tables import TableOptions
@@ -40,6 +41,13 @@ def fit(
     seeds: Annotated[
         int, typer.Option(help="Train this many models at once, of seeds SEED, SEED + 1, ...", min=1, max=1000)
     ] = 1,
+    folds: Annotated[
+        int | None,
+        typer.Option(help="Semi-supervised: train this many models, each without another part of the labels.", min=2),
+    ] = None,
+    folds_of: Annotated[
+        str | None, typer.Option(help="What is cut into folds: val, or all (train and val) [default: val if there is].")
+    ] = None,
     precision: Annotated[
         str | None, typer.Option(help="auto, fp32, tf32 or bf16 [default: the recipe's, mostly auto].")
     ] = None,
@@ -101,6 +109,10 @@ def fit(
         raise InputError("--seeds trains fresh models, --from starts from given weights: choose one of them")
     if seeds > 1 and send_to:
         raise InputError("--send-to shows one model's metrics, --seeds trains several: choose one of them")
+    if folds is not None and (seeds > 1 or from_ is not None or send_to or workers > 1):
+        raise InputError("--folds trains fresh models one by one: leave out --seeds, --from, --send-to and --workers")
+    if folds_of is not None and folds is None:
+        raise InputError("--folds-of says what --folds cuts: give both")
     on = resolve_device(device)
     (load_recipe(recipe) if recipe not in (None, "default") else Recipe()).with_settings(settings)  # mistakes show now
     where = Source(source, edges, nodes, options)
@@ -111,6 +123,9 @@ def fit(
         seed=seed,
         device=device,
     )
+    if folds is not None:
+        _fit_folds(estimator, where, run, number=folds, part=folds_of, quiet=quiet)
+        return
     o.launched(context, workers)
     with joined(on) as several:
         quiet = quiet or not several.is_first
@@ -158,3 +173,18 @@ def _fit(
         + ("" if num_seeds > 1 else " --to embeddings.parquet"),
         quiet=quiet,
     )
+
+
+def _fit_folds(estimator: BGRL, where: Source, run: Path, *, number: int, part: str | None, quiet: bool) -> None:
+    """A model for each fold, one after the other."""
+    graph = where.load()
+    o.note(f"{graph}\n{graph.cleaning}", quiet=quiet)
+    begin_folds(estimator, where, graph, run=run, number=number, part=part)
+    try:
+        runs = resume_folds(run, graph, progress=not quiet)
+    except InterruptedTrainingError as stop:
+        o.note(f"{stop}, saved: go on with `graphstrap resume {run}`")
+        raise typer.Exit(stop.exit_code) from stop
+    loss = sum(one.metrics()[-1]["loss"] for one in runs) / len(runs)
+    print(f"{run}: {number} folds, trained {runs[0].recipe.train.steps} steps each, loss {loss:.4f}")
+    o.note(f"next: graphstrap predict {run} --to labels.parquet", quiet=quiet)

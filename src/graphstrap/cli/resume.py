@@ -8,6 +8,8 @@ from pathlib import Path
 import typer
 
 from graphstrap.cli import _options as o
+from graphstrap.ensemble import fold_folders, resume_folds
+from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL
 from graphstrap.ops import resolve_device
 from graphstrap.parallel import Workers, joined
@@ -19,24 +21,29 @@ from graphstrap.train import InterruptedTrainingError
 
 def resume(context: typer.Context, folder: o.RunFolder, workers: o.NumWorkers = 1, quiet: o.Quiet = False) -> None:
     """Go on with an interrupted run; on the same machine the result is the uninterrupted run's, bit for bit."""
-    runs = [Run.open(one) for one in seed_folders(folder) or [folder]]
+    folds = fold_folders(folder)
+    runs = [Run.open(one) for one in folds or seed_folders(folder) or [folder]]
     if all(run.is_finished for run in runs):
         print(f"{folder}: finished already")
         return
+    if folds and workers > 1:
+        raise InputError("folds are trained one by one: leave out --workers")
     o.launched(context, workers)
     with joined(resolve_device(runs[0].info["device"])) as several:
         resume_runs(folder, runs, workers=several, quiet=quiet)
 
 
 def resume_runs(folder: Path, runs: Sequence[Run], *, workers: Workers, quiet: bool) -> None:
-    """Load the graph of these runs, the one or the seeds of a folder, and go on with them."""
+    """Load the graph of these runs, the one, the seeds or the folds of a folder, and go on with them."""
     quiet = quiet or not workers.is_first
-    graph = Source.from_dict(runs[0].info["source"]).load()
+    source = Source.from_dict(runs[0].info["source"])
     try:
-        if seed_folders(folder):
-            resume_seeds(folder, graph, progress=not quiet, workers=workers)
+        if fold_folders(folder):
+            resume_folds(folder, progress=not quiet)
+        elif seed_folders(folder):
+            resume_seeds(folder, source.load(), progress=not quiet, workers=workers)
         else:
-            BGRL.resume(folder, graph, progress=not quiet, workers=workers)
+            BGRL.resume(folder, source.load(), progress=not quiet, workers=workers)
     except InterruptedTrainingError as stop:
         o.note(f"{stop}, saved: go on with `graphstrap resume {folder}`", quiet=not workers.is_first)
         raise typer.Exit(stop.exit_code) from stop
