@@ -84,6 +84,8 @@ class EncoderRecipe:
     for `mpnn`. `norm` "graph" is for `gcn` and `mean-pooling`, `root_weight` for `mean-pooling`, `num_heads` and
     `num_output_heads` for `gat`, `num_steps` and `aggregation` (of messages) for `mpnn`.
 
+    `bias`: whether `gcn` and `mean-pooling` add one in front of a norm that is not batch norm, as in the authors' code.
+    The paper's equations have none, and a high rate makes it outgrow small features, alike for all nodes.
     `norm`: over the nodes of a batch, over a node's columns, or over all nodes and columns of each graph.
     `own_features`: how many columns of the node's own features, compressed, are appended to the embedding; 0 for none.
     `batch_norm_statistics`: "running" averages of training views, or "recalibrated" on the clean graph before freezing.
@@ -95,6 +97,7 @@ class EncoderRecipe:
     own_features: int = _setting(0, low=0, high=4096)
     norm: str = _setting("batch", choices=("batch", "layer", "graph", "none"))
     weight_standardization: bool = _setting(False)
+    bias: bool = _setting(True)
     batch_norm_decay: float = _setting(0.99, low=0.0, high=1.0)
     batch_norm_statistics: str = _setting("running", choices=("running", "recalibrated"))
     root_weight: bool = _setting(False)

@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from conftest import make_random_graph
-from graphstrap.encoders import encode_both, recalibrate_batch_norm
+from graphstrap.encoders import ENCODERS, encode_both, recalibrate_batch_norm
 from graphstrap.encoders.gcn import GCN, glorot, standardize
+from graphstrap.estimator import BGRL
+from graphstrap.generate import arxiv_like
 from graphstrap.graph import Graph
 from graphstrap.ops import _torch
 from graphstrap.view import CLEAN, View, ViewSpec
@@ -138,3 +140,31 @@ def test_glorot_bound_and_standardized_columns() -> None:
 def test_wrong_norm_is_named() -> None:
     with pytest.raises(ValueError, match="batch, layer, graph or none"):
         GCN((3,), (4,), norm="group")
+
+
+@pytest.mark.parametrize("norm", ["layer", "graph", "none"])
+@pytest.mark.parametrize("name", ["gcn", "mean-pooling"])
+def test_without_a_bias_nothing_is_learned_in_front_of_the_norm(norm: str, name: str) -> None:
+    graph = make_random_graph(num_nodes=30, num_edges=90, seed=1)
+    sizes, make = (8, 8), ENCODERS[name]
+    with_bias, without = (
+        make((12,), sizes, norm=norm, bias=bias, generator=torch.Generator().manual_seed(0)) for bias in (True, False)
+    )
+    torch.testing.assert_close(with_bias(graph), without(graph))  # it starts from 0
+    names = [{key for key, _ in encoder.named_parameters()} for encoder in (with_bias, without)]
+    assert names[0] - names[1] == {"layers.0.bias", "layers.1.bias"}
+    torch.autograd.backward(without(graph).square().sum())
+    assert not any(key.endswith("s.0.bias") for key in without.state_dict())
+
+
+def test_the_recipe_for_arxiv_does_not_draw_nodes_together() -> None:
+    """A bias in front of layer norm, at a rate of 0.01, outgrows features of 0.1: all nodes become alike."""
+    graph = arxiv_like(num_nodes=500, num_classes=5)
+    more = {"encoder.hidden_sizes": [64, 64], "encoder.embedding_size": 64, "train.steps": 100}
+    spreads = []
+    for bias in (True, False):
+        settings = {**more, "encoder.bias": bias}
+        model = BGRL(recipe="ogbn-arxiv", settings=settings, device="cpu").fit(graph)
+        spreads.append(model.metrics_[-1]["spread"])
+    assert spreads[0] < 0.3
+    assert spreads[1] > 0.5

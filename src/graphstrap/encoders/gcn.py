@@ -48,6 +48,7 @@ class GCN(nn.Module):
         layer_sizes: output width of every layer; the last one is the embedding's.
         norm: "batch", "layer", "graph" (over all nodes and columns of each graph) or "none".
         weight_standardization: centre and scale each column of every weight but the first (Qiao et al., 2019).
+        bias: add one in front of the norm, as the authors' code does; the paper's equation, above, has none.
         batch_norm_decay: how much of the old running statistics a step keeps, as in the paper (PyTorch's `momentum`
             is 1 - decay).
         generator: source of the initial weights.
@@ -60,6 +61,7 @@ class GCN(nn.Module):
         *,
         norm: str = "batch",
         weight_standardization: bool = False,
+        bias: bool = True,
         batch_norm_decay: float = 0.99,
         generator: torch.Generator | None = None,
     ) -> None:
@@ -69,7 +71,7 @@ class GCN(nn.Module):
         first, rest = layer_sizes[0], pairwise(layer_sizes)
         self.input_weights = nn.ParameterList(glorot(max(1, size), first, generator) for size in input_sizes)
         self.weights = nn.ParameterList(glorot(size_in, size_out, generator) for size_in, size_out in rest)
-        self.layers = nn.ModuleList(_Finish(size, norm, batch_norm_decay) for size in layer_sizes)
+        self.layers = nn.ModuleList(_Finish(size, norm, batch_norm_decay, bias) for size in layer_sizes)
         self.weight_standardization = weight_standardization
 
     def forward(self, graph: Graph, view: View = CLEAN) -> Tensor:
@@ -142,14 +144,21 @@ def shuffled_rows(graph: Graph, view: View, block: int) -> Tensor:
 
 
 class _Finish(nn.Module):
-    """Bias, normalisation and PReLU with one shared slope. Batch norm removes any bias, so it gets none. The norm over
-    each graph needs to know the graph, the others do not."""
+    """Bias, normalisation and PReLU with one shared slope. Batch norm removes any bias, so it gets none; where none is
+    wanted it stays 0. The norm over each graph needs to know the graph, the others do not."""
 
-    def __init__(self, size: int, norm: str, batch_norm_decay: float) -> None:
+    bias: Tensor | None
+
+    def __init__(self, size: int, norm: str, batch_norm_decay: float, has_bias: bool = True) -> None:
         super().__init__()
         if norm not in ("batch", "layer", "graph", "none"):
             raise ValueError(f"norm must be batch, layer, graph or none, got {norm!r}")
-        self.bias = None if norm == "batch" else nn.Parameter(torch.zeros(size))
+        if norm == "batch":
+            self.bias = None
+        elif has_bias:
+            self.bias = nn.Parameter(torch.zeros(size))
+        else:
+            self.register_buffer("bias", torch.zeros(size), persistent=False)
         self.norm: nn.Module = nn.Identity()
         if norm == "batch":
             self.norm = nn.BatchNorm1d(size, momentum=1.0 - batch_norm_decay)

@@ -38,6 +38,7 @@ class MeanPooling(nn.Module):
         norm: "batch", "layer", "none", or "graph": layer norm over all nodes and columns of each graph.
         root_weight: give every layer a weight for the node itself.
         weight_standardization: centre and scale each column of every weight but the first.
+        bias: add one in front of the norm, as the authors' code does; the paper's equations have none.
         batch_norm_decay: how much of the old running statistics a step keeps.
         generator: source of the initial weights.
     """
@@ -50,6 +51,7 @@ class MeanPooling(nn.Module):
         norm: str = "layer",
         root_weight: bool = False,
         weight_standardization: bool = False,
+        bias: bool = True,
         batch_norm_decay: float = 0.99,
         generator: torch.Generator | None = None,
     ) -> None:
@@ -71,7 +73,7 @@ class MeanPooling(nn.Module):
         self.weights = nn.ParameterList(glorot(hidden, size, generator) for size in rest)
         self.roots = nn.ParameterList(glorot(hidden, size, generator) for size in rest) if root_weight else None
         self.skips = nn.ModuleList(blocks(hidden) for _ in rest)
-        self.layers = nn.ModuleList(_Finish(size, norm, batch_norm_decay) for size in layer_sizes)
+        self.layers = nn.ModuleList(_Finish(size, norm, batch_norm_decay, bias) for size in layer_sizes)
 
     def forward(self, graph: Graph, view: View = CLEAN) -> Tensor:
         z = propagate(graph, view.masks, _features(graph, view, self.input_weights), norm="mean")

@@ -28,8 +28,8 @@ from graphstrap.view import View
 
 _NORM = ("norm", "batch_norm_decay")
 _ENCODER_SETTINGS: dict[str, tuple[str, ...]] = {
-    "gcn": (*_NORM, "weight_standardization"),
-    "mean-pooling": (*_NORM, "weight_standardization", "root_weight"),
+    "gcn": (*_NORM, "weight_standardization", "bias"),
+    "mean-pooling": (*_NORM, "weight_standardization", "bias", "root_weight"),
     "gat": (*_NORM, "weight_standardization", "num_heads", "num_output_heads"),
     "mpnn": (*_NORM, "num_steps", "aggregation"),
     "mlp": (*_NORM, "weight_standardization"),
