@@ -1,33 +1,38 @@
 """Time, memory and accuracy on a graph of ogbn-arxiv's size: an untrained encoder, BGRL, and GRACE with few negatives.
 
-    python benchmarks/arxiv_like.py --device cuda                            # 10,000 steps each, minutes on a GPU
+    python benchmarks/arxiv_like.py --device cuda --minutes 9                # 10,000 steps; the same command goes on
     python benchmarks/arxiv_like.py --device cpu --nodes 4000 --steps 20     # a small check
 
 The graph is generated (`graphstrap/generate/arxiv.py`), the recipe is `ogbn-arxiv`, the protocols are `adamw`, as in
 the paper, and `adamw-reference`, both also on validation nodes. GRACE with all negatives is refused with what it would
-need. Every run is written to results/arxiv_like.json as soon as it is known. Memory is the peak of PyTorch's allocator
-on CUDA while training, the graph included; on a CPU it is not measured.
+need. Every run is written to results/arxiv_like.json as soon as it is known, and one that is cut goes on where it was:
+its time is then by the logged speed. Memory is the peak of PyTorch's allocator on CUDA while training, the graph
+included; on a CPU it is not measured. The graph is synthetic: accuracies say whether training finds what was planted.
 """
 
 from __future__ import annotations
 
 import argparse
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import graphstrap as gs
-from graphstrap.bench.record import write_record
+from graphstrap.bench.record import kept_rows, write_record
 from graphstrap.estimator import random_init
 from graphstrap.generate.arxiv import ARXIV_NODES, arxiv_like
 from graphstrap.methods.mvgrl import free_bytes
 from graphstrap.ops import resolve_device
+from graphstrap.reproduce.deadline import Deadline, TimeUpError
 from graphstrap.reproduce.memory import estimate_bytes, parse_bytes, refusal
+from graphstrap.reproduce.unfinished import fit_or_go_on, training_seconds
 from graphstrap.seeds import embed_on_device
 
 RESULTS = Path(__file__).parent / "results" / "arxiv_like.json"
@@ -43,7 +48,9 @@ METHODS: dict[str, Mapping[str, Any] | None] = {
 }
 
 
-def measure(name: str, graph: gs.Graph, *, steps: int, seed: int, device: str, limit: int | None) -> dict[str, Any]:
+def measure(
+    name: str, graph: gs.Graph, *, steps: int, seed: int, device: str, limit: int | None, unfinished: Path
+) -> dict[str, Any]:
     """One row: a method trained, timed and evaluated; or why it was not."""
     changes = METHODS[name]
     settings = {"train.steps": steps, **(changes or {})}
@@ -56,7 +63,9 @@ def measure(name: str, graph: gs.Graph, *, steps: int, seed: int, device: str, l
         row["estimated_bytes"] = estimate_bytes(graph, recipe)
         if (why := refusal(graph, recipe, limit=limit)) is not None:
             return {**row, "refused": why}
-        row |= _train(estimator, graph, steps)
+        folder = unfinished / f"{name.replace(' ', '-')}-{steps}-{seed}"
+        estimator, found = _train(estimator, graph, steps, folder)
+        row |= found
         h = embed_on_device(estimator, graph)
     started = time.perf_counter()
     for protocol in PROTOCOLS:
@@ -65,20 +74,26 @@ def measure(name: str, graph: gs.Graph, *, steps: int, seed: int, device: str, l
     return {**row, "probe_seconds": round(time.perf_counter() - started, 2)}
 
 
-def _train(estimator: gs.BGRL, graph: gs.Graph, steps: int) -> dict[str, Any]:
+def _train(estimator: gs.BGRL, graph: gs.Graph, steps: int, folder: Path) -> tuple[gs.BGRL, dict[str, Any]]:
     on_cuda = resolve_device(estimator.device).type == "cuda"
     if on_cuda:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     started = time.perf_counter()
-    estimator.fit(graph)
+    fitted, records, was_cut = fit_or_go_on(estimator, graph, folder=folder)
     if on_cuda:
         torch.cuda.synchronize()
-    seconds = time.perf_counter() - started
-    found: dict[str, Any] = {"train_seconds": round(seconds, 2), "ms_a_step": round(1000 * seconds / steps, 3)}
+    seconds = training_seconds(records) if was_cut else time.perf_counter() - started
+    last = {key: round(records[-1][key], 4) for key in ("loss", "spread", "effective_rank")}
+    found = {
+        "train_seconds": round(seconds, 2),
+        "ms_a_step": round(1000 * seconds / steps, 3),
+        "was_cut": was_cut,
+        **last,
+    }
     if on_cuda:
         found |= {"peak_bytes": torch.cuda.max_memory_allocated(), "reserved_bytes": torch.cuda.max_memory_reserved()}
-    return found
+    return fitted, found
 
 
 def main() -> None:
@@ -89,20 +104,28 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--memory-limit", default=None, help="such as 16GB; what is free by default")
+    parser.add_argument("--minutes", type=float, default=None, help="stop after so many; the same command goes on")
     parser.add_argument("--to", type=Path, default=RESULTS)
-    arguments = parser.parse_args()
-    device = resolve_device(arguments.device)
-    graph = arxiv_like(num_nodes=arguments.nodes)
-    given = arguments.memory_limit
-    rows = []
-    for name in arguments.methods:
-        for seed in range(arguments.seeds):
-            limit = free_bytes(device) if given is None else parse_bytes(given)
-            row = measure(name, graph, steps=arguments.steps, seed=seed, device=arguments.device, limit=limit)
-            rows.append(row)
-            print(row, flush=True)
-            command = shlex.join(["python", *sys.argv])
-            write_record(arguments.to, bench="arxiv-like", command=command, rows=rows, graph=repr(graph))
+    given = parser.parse_args()
+    device, unfinished = resolve_device(given.device), given.to.with_suffix(".unfinished")
+    graph = arxiv_like(num_nodes=given.nodes)
+    options = {key: vars(given)[key] for key in ("steps", "nodes", "memory_limit")} | {"device": device.type}
+    rows, command = kept_rows(given.to, options=options), shlex.join(["python", *sys.argv])
+    try:
+        with Deadline(given.minutes).enforced():
+            for name, seed in product(given.methods, range(given.seeds)):
+                if any(row["method"] == name and row["seed"] == seed for row in rows):
+                    continue
+                limit = free_bytes(device) if given.memory_limit is None else parse_bytes(given.memory_limit)
+                more = {"steps": given.steps, "device": given.device, "limit": limit, "unfinished": unfinished}
+                rows.append(measure(name, graph, seed=seed, **more))
+                print(rows[-1], flush=True)
+                write_record(
+                    given.to, bench="arxiv-like", command=command, rows=rows, graph=repr(graph), options=options
+                )
+                shutil.rmtree(unfinished, ignore_errors=True)
+    except TimeUpError:
+        print("stopped: the time is up; the same command goes on from here")
 
 
 if __name__ == "__main__":

@@ -90,3 +90,13 @@ def test_ppi_is_an_empty_line_that_says_so(tmp_path: Path, capsys: pytest.Captur
     out = capsys.readouterr().out
     assert "twitch-ptbr" in out
     assert "twitch-de" not in out
+
+
+@pytest.mark.gpu
+def test_a_gpu_finds_the_entropies_that_a_cpu_finds() -> None:
+    graph = load("digits")
+    settings = {"train.steps": 10, "train.precision": "fp32"}
+    recipe = entropy_recipe("grace-2-gat", "digits", quick=True).with_settings(settings)
+    model = BGRL(recipe=recipe, seed=0, device="cuda").fit(graph).model_
+    on_gpu, on_cpu = (node_entropies(model, graph, device=torch.device(name)) for name in ("cuda", "cpu"))
+    torch.testing.assert_close(on_gpu.cpu(), on_cpu, atol=2e-3, rtol=0)

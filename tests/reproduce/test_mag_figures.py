@@ -20,12 +20,13 @@ from graphstrap.io.store import write_store
 from graphstrap.recipe import Recipe
 from graphstrap.reproduce import mag_cells, mag_frozen
 from graphstrap.reproduce.ledger import Ledger
-from graphstrap.reproduce.mag_cells import NUM_LABELLED, mag_recipe, training_seconds
+from graphstrap.reproduce.mag_cells import NUM_LABELLED, mag_recipe
 from graphstrap.reproduce.mag_frozen import labelled_parts
 from graphstrap.reproduce.render import to_markdown
 from graphstrap.reproduce.reports import fill, make_report
 from graphstrap.reproduce.run import Filling
 from graphstrap.reproduce.tables import TABLES, Table
+from graphstrap.reproduce.unfinished import training_seconds
 from graphstrap.train import loop
 from graphstrap.train.batches import make_batches
 
@@ -168,3 +169,13 @@ def test_a_synthetic_graph_goes_by_its_scale_and_a_store_by_its_name(
     monkeypatch.setenv("GRAPHSTRAP_DATA", str(tmp_path))
     write_store(load("digits"), tmp_path / "mag240m.store")
     assert load("mag240m").name == "mag240m"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("table", ["mag-unlabelled", "mag-projector", "mag-frozen"])
+def test_figures_are_computed_on_a_gpu(table: str, tmp_path: Path, short: None) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    how = Filling(quick=True, device="cuda", note=lambda text: None, unfinished=tmp_path / "unfinished")
+    fill(TABLES[table], ledger, how, variants=TABLES[table].variants, datasets=[TINY])
+    assert [row["variant"] for row in ledger.rows] == list(TABLES[table].variants)
+    assert all(row["device"] == "cuda" for row in ledger.rows)

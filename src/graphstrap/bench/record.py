@@ -59,6 +59,13 @@ def read_record(path: Path) -> dict[str, Any]:
     return record
 
 
+def kept_rows(path: Path, *, options: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of an earlier run that was given the same options: what was measured need not be measured again."""
+    record = read_record(path) if path.exists() else {}
+    rows: list[dict[str, Any]] = record["rows"] if record.get("options") == options else []
+    return rows
+
+
 def _memory_bytes() -> int | None:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -12,8 +12,7 @@ any method ran on it (docs/generated.md), and what comes out on it is shown, wha
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +26,8 @@ from graphstrap.reproduce.cells import where_from
 from graphstrap.reproduce.ledger import Row
 from graphstrap.reproduce.mag_frozen import frozen_accuracy, propagation_accuracy
 from graphstrap.reproduce.run import Filling, Work
+from graphstrap.reproduce.unfinished import fit_or_go_on, training_seconds
 from graphstrap.reproduce.variants import VARIANTS, changed_settings, settings_digest
-from graphstrap.run import Run
 
 STEPS, SYNTHETIC_STEPS, QUICK_STEPS = 50_000, 2_000, 20
 NUM_LABELLED = round(1024 / 11)
@@ -106,12 +105,8 @@ def _train(graph: Graph, recipe: Recipe, *, seed: int, how: Filling, folder: Pat
     """Train, or go on where the last command was cut, and evaluate."""
     if folder is not None and folder.exists():
         how.note(f"going on with {folder}")
-        model = BGRL.resume(folder, graph, progress=how.progress)
-    else:
-        source = {"dataset": graph.name}
-        model = BGRL(recipe=recipe, seed=seed, device=how.device)
-        model.fit(graph, run=folder, source=source, progress=how.progress)
-    records = model.metrics_ if folder is None else Run.open(folder).metrics()
+    estimator = BGRL(recipe=recipe, seed=seed, device=how.device)
+    model, records, _ = fit_or_go_on(estimator, graph, folder=folder, progress=how.progress)
     found: dict[str, Any] = {"train_seconds": training_seconds(records)}
     if recipe.method.name == "semi-supervised":
         points = [record for record in records if "accuracy" in record]
@@ -123,13 +118,6 @@ def _train(graph: Graph, recipe: Recipe, *, seed: int, how: Filling, folder: Pat
     if folder is not None:
         shutil.rmtree(folder)
     return found
-
-
-def training_seconds(records: Sequence[Mapping[str, Any]]) -> float:
-    """By the logged speed of all sessions."""
-    steps = [(now["step"] - before["step"], now) for before, now in pairwise([{"step": 0}, *records])]
-    seconds: float = sum(number / record["steps_per_second"] for number, record in steps if number > 0)
-    return round(seconds, 1)
 
 
 def _folder(how: Filling, graph: Graph, variant: str, seed: int) -> Path | None:

@@ -167,10 +167,15 @@ ALIASES = {
     "ogbn-arxiv": "table-5",
     "ppi": "table-6",
     "table-7": "small-datasets",
+    "figure-3": "attention-entropy",
+    "figure-4": "mag-auxiliary",
+    "figure-5": "mag-unlabelled",
     "figure-6": "training-curves",
     "figure-7": "training-curves",
     "figure-8": "training-curves",
     "figure-9": "projector",
+    "figure-10": "mag-gcn",
+    "figure-12": "mag-frozen",
 }
 
 
