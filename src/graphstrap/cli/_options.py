@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -65,16 +66,23 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, ensure_ascii=False))
 
 
-def load_graph_of(run: Run, *, quiet: bool = False) -> Graph:
-    """The graph that a run was trained on, as it is now."""
-    graph = Source.from_dict(run.info["source"]).load()
+def load_graph_of(run: Run, *, quiet: bool = False, loaded: dict[Source, Graph] | None = None) -> Graph:
+    """The graph that a run was trained on, as it is now. What is in `loaded` is not loaded again, whatever fold of its
+    labels a run leaves out."""
+    source, loaded = Source.from_dict(run.info["source"]), {} if loaded is None else loaded
+    whole = replace(source, fold=None)
+    if whole not in loaded:
+        loaded[whole] = whole.load()
+    graph = loaded[whole]
     if graph.fingerprint != run.info["graph"]["fingerprint"]:
         note(f"note: the graph has changed since {run.folder} was trained; this is the graph as it is now", quiet=quiet)
-    return graph
+    return graph if source.fold is None else source.fold(graph)
 
 
-def open_run(folder: Path, *, device: str, quiet: bool = False) -> tuple[BGRL, Graph]:
-    """A finished run's model and graph."""
+def open_run(
+    folder: Path, *, device: str, quiet: bool = False, loaded: dict[Source, Graph] | None = None
+) -> tuple[BGRL, Graph]:
+    """A finished run's model and graph; for `loaded` see `load_graph_of`."""
     several = seed_folders(folder) or fold_folders(folder)
     if several:
         raise InputError(
@@ -82,4 +90,4 @@ def open_run(folder: Path, *, device: str, quiet: bool = False) -> tuple[BGRL, G
         )
     run = Run.open(folder)
     model = BGRL.load(folder, device=device)
-    return model, load_graph_of(run, quiet=quiet)
+    return model, load_graph_of(run, quiet=quiet, loaded=loaded)

@@ -16,6 +16,7 @@ from graphstrap.estimator import BGRL
 from graphstrap.graph import Graph
 from graphstrap.io.export import check_table_path, write_table
 from graphstrap.io.submission import MAG240M_PAPERS, PARTS, read_papers, write_submission
+from graphstrap.source import Source
 
 
 def predict(
@@ -87,9 +88,10 @@ def _num_papers(graph: Graph) -> int:
 
 
 def _members(folders: Sequence[Path], *, device: str, quiet: bool) -> Iterator[tuple[BGRL, Graph]]:
-    """The runs' models and graphs, one at a time."""
+    """The runs' models and graphs, one at a time; a graph that several have in common is loaded once."""
+    loaded: dict[Source, Graph] = {}
     for one in folders:
-        yield o.open_run(one, device=device, quiet=quiet)
+        yield o.open_run(one, device=device, quiet=quiet, loaded=loaded)
 
 
 def _chain(first: tuple[BGRL, Graph], rest: Iterator[tuple[BGRL, Graph]]) -> Iterator[tuple[BGRL, Graph]]:
