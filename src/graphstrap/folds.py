@@ -3,10 +3,10 @@
     fold i of K     held out of model i's training, and what it is validated on
     model i         learns from the training labels and from all other folds
 
-Cut into folds are the validation nodes, as in the authors' entry for MAG240M (validation papers are the nearest in time
-to the test papers), or `all`: training and validation nodes together, where there are no validation nodes or where that
-is asked for. Nodes in the order of a hash of their numbers are dealt out in turn: folds have nearly the same size, are
-the same for every seed, and do not depend on what the labels are. Test nodes are in none.
+Cut into folds are the validation nodes, as in the authors' released code for MAG240M (ten folds; validation papers are
+the nearest in time to the test papers), or `all`: training and validation nodes together, where there are no validation
+nodes or where that is asked for. Nodes in the order of a hash of their numbers are dealt out in turn: folds have nearly
+the same size, are the same for every seed, and do not depend on what the labels are. Test nodes are in none.
 """
 
 from __future__ import annotations
