@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,11 @@ from graphstrap.report import sections as s
 from graphstrap.report.embedding_map import choose_nodes, pack_map
 from graphstrap.report.health import Health, check_health
 from graphstrap.report.layout import NUM_NEIGHBOURS, neighbour_layout, neighbours_kept, principal_components
-from graphstrap.report.nearest import nearest_nodes
+from graphstrap.report.nearest import Nearest, nearest_nodes
 from graphstrap.report.page import escape, fill_page
 from graphstrap.report.scores import Confusion, Scores, confuse, has_classes, score
 from graphstrap.report.series import elapsed_seconds, training_series
+from graphstrap.report.side_by_side import side_by_side
 from graphstrap.run import Run
 from graphstrap.source import Source
 
@@ -55,8 +57,13 @@ def write_report(
     """Write the report of a run and return the verdict. Without a model, as of a cut run, there is no map."""
     known = None
     if model is not None and graph is not None:
-        say("embedding and evaluating")
-        known = _evaluate(model, graph, protocols, num_runs)
+        say("embedding all nodes")
+        h = model.embed(graph)
+        say("evaluating, finding nearest nodes and drawing the map")
+        with side_by_side() as executor:
+            layout = executor.submit(_lay_out, h)
+            known = _evaluate(model, graph, h, executor, protocols, num_runs)
+            laid_out = layout.result()
     records = run.metrics()
     health = check_health(
         records,
@@ -65,15 +72,16 @@ def write_report(
         finished=run.is_finished,
         gain=None if known is None or known.scores is None else known.scores.gain,
     )
-    header, block = (None, "") if known is None else _make_map(run, known, say)
+    header, block = (None, "") if known is None else _make_map(run, known, laid_out)
     page = _page(run, records, health, known, header, block)
     with atomic_write(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
     return health
 
 
-def _evaluate(model: BGRL, graph: Graph, protocols: Sequence[str], num_runs: int) -> _Knowledge:
-    h = model.embed(graph)
+def _evaluate(
+    model: BGRL, graph: Graph, h: Array, executor: Executor, protocols: Sequence[str], num_runs: int
+) -> _Knowledge:
     if not has_classes(graph):
         return _Knowledge(graph, h, None, None)
     candidates: dict[str, Any] = {}
@@ -83,24 +91,40 @@ def _evaluate(model: BGRL, graph: Graph, protocols: Sequence[str], num_runs: int
     candidates[model.recipe_.method.name] = h
     if graph.splits is not None and "public" not in protocols:
         protocols = ("public", *protocols)
-    scores = score(candidates, graph, protocols=protocols, num_runs=num_runs)
+    scores = score(candidates, graph, executor=executor, protocols=protocols, num_runs=num_runs)
     return _Knowledge(graph, h, scores, confuse(h, graph))
 
 
-def _make_map(run: Run, known: _Knowledge, say: Say) -> tuple[dict[str, Any], str]:
-    graph = known.graph
-    nodes = choose_nodes(graph.num_nodes)
-    h = known.h[nodes]
-    say("finding nearest nodes")
+@dataclass(frozen=True, eq=False)
+class _Layout:
+    """Where the chosen `nodes` stand, and which are near each other."""
+
+    nodes: Array
+    nearest: Nearest
+    layouts: dict[str, Array]
+    kept: dict[str, float]
+
+
+def _lay_out(h: Array) -> _Layout:
+    nodes = choose_nodes(len(h))
+    h = h[nodes]
     nearest = nearest_nodes(h, k=NUM_NEIGHBOURS)
-    say("drawing the map")
     components = principal_components(h)
     layouts = {"neighbours": neighbour_layout(nearest.nodes, components), "pca": components}
     kept = {name: neighbours_kept(nearest.nodes, positions) for name, positions in layouts.items()}
+    return _Layout(nodes, nearest, layouts, kept)
+
+
+def _make_map(run: Run, known: _Knowledge, laid_out: _Layout) -> tuple[dict[str, Any], str]:
     header, block = pack_map(
-        graph, nodes, layouts=layouts, columns=_columns(run, known), nearest=nearest, traits=c.traits(graph)
+        known.graph,
+        laid_out.nodes,
+        layouts=laid_out.layouts,
+        columns=_columns(run, known),
+        nearest=laid_out.nearest,
+        traits=c.traits(known.graph),
     )
-    return {**header, "kept": kept}, block
+    return {**header, "kept": laid_out.kept}, block
 
 
 def _columns(run: Run, known: _Knowledge) -> list[c.Column]:

@@ -4,6 +4,7 @@ matrix."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -50,20 +51,27 @@ def has_classes(graph: Graph) -> bool:
 
 
 def score(
-    candidates: dict[str, Any], graph: Graph, *, protocols: Sequence[str], num_runs: int, seed: int = 0
+    candidates: dict[str, Any],
+    graph: Graph,
+    *,
+    executor: Executor,
+    protocols: Sequence[str],
+    num_runs: int,
+    seed: int = 0,
 ) -> Scores:
     """Evaluate candidates, the trained one last, on at most `MAX_LABELLED` labelled nodes.
 
     The gain is what the trained one has over the one before it by the first protocol, where there is room for one.
     """
     graph, note = _sample_labels(graph, seed)
-    tables = {
+    waiting = {
         protocol: {
-            name: evaluate(h, graph, protocol=protocol, num_runs=_runs(protocol, num_runs), seed=seed)
+            name: executor.submit(evaluate, h, graph, protocol=protocol, num_runs=_runs(protocol, num_runs), seed=seed)
             for name, h in candidates.items()
         }
         for protocol in protocols
     }
+    tables = {protocol: {name: one.result() for name, one in row.items()} for protocol, row in waiting.items()}
     means = [one.mean for one in next(iter(tables.values())).values()] if tables else []
     return Scores(tables, note, means[-1] - means[-2] if len(means) > 1 and means[-2] < 98 else None)
 
