@@ -76,7 +76,7 @@ def check_health(
     findings = [one for one in found if one is not None]
     findings.sort(key=lambda one: _ORDER.index(one.severity))
     if not findings:
-        return Health("healthy", _praise(records, embedding_size, gain), ())
+        return Health("healthy", praise(records, embedding_size, gain), ())
     return Health(findings[0].severity, findings[0].text, tuple(findings))
 
 
@@ -153,7 +153,8 @@ def _unfinished(records: Records, steps: int) -> Finding:
     return Finding("unfinished", "warning", text, "Go on where it was cut with `graphstrap resume`.")
 
 
-def _praise(records: Records, embedding_size: int, gain: float | None) -> str:
+def praise(records: Records, embedding_size: int, gain: float | None, *, of: str = "The run is healthy") -> str:
+    """One sentence about a run in which nothing is wrong."""
     losses, ranks = _values(records, "loss"), _values(records, "effective_rank")
     parts = []
     if len(losses) >= 2:
@@ -162,7 +163,7 @@ def _praise(records: Records, embedding_size: int, gain: float | None) -> str:
         parts.append(f"the embedding uses {ranks[-1]:.0f} of its {embedding_size} dimensions")
     if gain is not None:
         parts.append(f"it beats an untrained encoder by {gain:.1f} points")
-    return f"The run is healthy: {_join(parts)}." if parts else "The run is finished; it logged nothing to judge it by."
+    return f"{of}: {_join(parts)}." if parts else "The run is finished; it logged nothing to judge it by."
 
 
 def _join(parts: Sequence[str]) -> str:
