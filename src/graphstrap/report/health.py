@@ -141,8 +141,8 @@ def find_no_gain(gain: float | None) -> Finding | None:
         return None
     text = f"Training added nothing that the labels can see: {gain:+.1f} points against an untrained encoder."
     advice = (
-        "The labels may not follow the graph. Compare with raw features below; try encoder.own_features, "
-        "weaker views, or another recipe."
+        "The labels may not follow the graph, or an untrained encoder finds them already: compare with raw features "
+        "below. Try --set encoder.own_features=16, a lower train.learning_rate, or another recipe."
     )
     return Finding("nothing added", "warning", text, advice)
 

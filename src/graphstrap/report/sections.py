@@ -57,7 +57,7 @@ def _score_table(protocol: str, rows: Mapping[str, Any]) -> str:
     ]
     first = list(rows.values())[-1]
     caption = f"<h3>{escape(_PROTOCOLS.get(protocol, protocol))} <code>{escape(protocol)}</code></h3>"
-    metric = METRICS.get(first.metric, first.metric)
+    metric = METRICS.get(first.metric, first.metric.capitalize())
     detail = f'<p class="note">{escape(metric)} in %; {escape(first.detail.split("; ari")[0])}.</p>'
     return f'<div class="score">{caption}{table(["", "", escape(metric)], cells, css_class="scores")}{detail}</div>'
 
@@ -96,7 +96,9 @@ def _cell(confusion: Confusion, i: int, j: int, share: float) -> str:
 
 def data_statistics(run: Run, graph: Graph | None) -> str:
     info = run.info["graph"]
-    values: dict[str, Any] = {"source": _source(run.info["source"]), "name": info.get("name")}
+    values: dict[str, Any] = {"source": _source(run.info["source"])}
+    if info.get("name", "graph") != "graph":
+        values["name"] = info["name"]
     values |= {"nodes": count(info.get("num_nodes")), "directed edges": count(info.get("num_edges"))}
     values["features"] = ", ".join(f"{size:,}" for size in info.get("num_features", [])) or "none"
     values["classes"] = info.get("num_classes") or "none"

@@ -9,20 +9,22 @@ function svg(tag, attributes, ...children) {
   return made;
 }
 
-// Round numbers, about `count` of them, that span the values.
-function ticks(low, high, count) {
-  const rough = (high - low || Math.abs(high) || 1) / count;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((n) => n * power).find((size) => size >= rough * 0.999);
-  const made = [];
-  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; k++) made.push(k * step + 0);
-  return made;
+// Round numbers that span the values: the fewest that are at least `least`.
+function ticks(low, high, least) {
+  const extent = high - low || Math.abs(high) || 1;
+  const power = 10 ** Math.floor(Math.log10(extent));
+  for (const step of [5, 2, 1, 0.5, 0.2, 0.1].map((n) => n * power)) {
+    const made = [];
+    for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; k++) made.push(k * step + 0);
+    if (made.length >= least) return made;
+  }
+  return [low, high];
 }
 
 function shownFigure(value) {
   const size = Math.abs(value);
   if (size !== 0 && (size < 0.001 || size >= 100000)) return value.toExponential(1).replace('e+', 'e');
-  return String(Number(value.toPrecision(size >= 0.9 && size < 1 ? 5 : 3)));
+  return String(Number(value.toPrecision(size >= 0.99 && size < 1 ? 5 : 3)));
 }
 
 function shownSeconds(value) {
@@ -55,7 +57,7 @@ function drawChart(holder, series, axis) {
     picture.append(svg('line', { class: 'grid', x1: BOX.left, x2: BOX.width - BOX.right, y1: y, y2: y }));
     picture.append(svg('text', { x: BOX.left - 6, y: y + 3, 'text-anchor': 'end' }, shownFigure(tick)));
   }
-  for (const tick of ticks(scales.left, scales.right, 4)) {
+  for (const tick of ticks(scales.left, scales.right, 3)) {
     const text = axis === 'seconds' ? shownSeconds(tick) : tick.toLocaleString('en');
     picture.append(svg('text', { x: scales.x(tick), y: BOX.height - 4, 'text-anchor': 'middle' }, text));
   }
@@ -64,7 +66,7 @@ function drawChart(holder, series, axis) {
     picture.append(svg('line', { class: 'floor', x1: BOX.left, x2: BOX.width - BOX.right, y1: y, y2: y }));
   }
   if (series.low) picture.append(svg('path', { class: 'band', d: bandShape(xs, series, scales) }));
-  else picture.append(svg('path', { class: 'area', d: `M${scales.x(xs[0])},${base}L${shape.join('L')}L${scales.x(xs.at(-1))},${base}Z` }));
+  else if (scales.low === 0) picture.append(svg('path', { class: 'area', d: `M${scales.x(xs[0])},${base}L${shape.join('L')}L${scales.x(xs.at(-1))},${base}Z` }));
   picture.append(svg('path', { class: 'line', d: `M${shape.join('L')}` }));
   followChart(holder, picture, series, xs, scales, axis);
   holder.querySelector('svg')?.remove();
