@@ -190,7 +190,7 @@ def _page(
     confusion = None if known is None else known.confusion
     logs = {one.seed: one.records for one in members}
     score_of = dict(zip(scored, () if scores is None else scores.by_seed, strict=False))
-    folder = run.folder.resolve()
+    folder, shown_seed = run.folder.resolve(), run.info["seed"] if len(members) > 1 else None
     parts = {
         "title": escape(_title(run)),
         "folder": escape(folder.name if len(members) == 1 else f"{folder.parent.name}, {len(members)} seeds"),
@@ -199,7 +199,7 @@ def _page(
         "tiles": tiles(run, logs, scores),
         "seeds": seed_table(logs, healths, scores, score_of) if len(members) > 1 else "",
         "scores": "" if scores is None else s.score_tables(scores),
-        "confusion": "" if confusion is None else s.confusion_matrix(confusion),
+        "confusion": "" if confusion is None else s.confusion_matrix(confusion, seed=shown_seed),
         "recipe": s.recipe_settings(run, seeds=list(logs)),
         "statistics": s.data_statistics(run, None if known is None else known.graph),
         "environment": s.environment(run),

@@ -48,7 +48,8 @@ def seed_table(logs: Logs, healths: Mapping[int, Health], scores: Scores | None,
         pill = (
             f'<span class="{healths[seed].verdict}"><span class="pill">{VERDICTS[healths[seed].verdict]}</span></span>'
         )
-        figures = [_figure(last.get(name)) for name in ("loss", "effective_rank", "spread", "mean_norm")]
+        figures = [_figure(last.get("loss")), _figure(last.get("effective_rank"), digits=1)]
+        figures += [_figure(last.get("spread"), digits=2), _figure(last.get("mean_norm"), digits=1)]
         rows.append([str(seed), pill, *figures, *([_figure(score_of.get(seed), digits=1)] if metric else [])])
     header = [
         "seed",

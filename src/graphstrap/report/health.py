@@ -139,12 +139,16 @@ def find_undertraining(records: Records) -> Finding | None:
 def find_no_gain(gain: float | None) -> Finding | None:
     if gain is None or gain >= LEAST_GAIN:
         return None
-    text = f"Training added nothing that the labels can see: {gain:+.1f} points against an untrained encoder."
+    text = f"Training added nothing that the labels can see: {_signed(gain)} points against an untrained encoder."
     advice = (
         "The labels may not follow the graph, or an untrained encoder finds them already: compare with raw features "
         "below. Try --set encoder.own_features=16, a lower train.learning_rate, or another recipe."
     )
     return Finding("nothing added", "warning", text, advice)
+
+
+def _signed(points: float) -> str:
+    return f"{points:+.1f}".replace("-", "\u2212")
 
 
 def _unfinished(records: Records, steps: int) -> Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -58,12 +59,12 @@ def _score_table(protocol: str, rows: Mapping[str, Any]) -> str:
     first = list(rows.values())[-1]
     caption = f"<h3>{escape(_PROTOCOLS.get(protocol, protocol))} <code>{escape(protocol)}</code></h3>"
     metric = METRICS.get(first.metric, first.metric.capitalize())
-    detail = f'<p class="note">{escape(metric)} in %; {escape(first.detail.split("; ari")[0])}.</p>'
+    detail = f'<p class="note">{escape(metric)} in %; {escape(re.sub(r"; ari [^,]*", "", first.detail))}.</p>'
     return f'<div class="score">{caption}{table(["", "", escape(metric)], cells, css_class="scores")}{detail}</div>'
 
 
-def confusion_matrix(confusion: Confusion) -> str:
-    """Rows are true classes, columns predicted ones; a cell's shade is its part of the row."""
+def confusion_matrix(confusion: Confusion, *, seed: int | None = None) -> str:
+    """Rows are true classes, columns predicted ones; a cell's shade is its part of the row. A `seed` is named."""
     shares = confusion.counts / np.maximum(confusion.counts.sum(1, keepdims=True), 1)
     header = ["", *(f"<span>{escape(name)}</span>" for name in confusion.names)]
     rows = [
@@ -73,6 +74,7 @@ def confusion_matrix(confusion: Confusion) -> str:
     caption = (
         f"{confusion.accuracy:.1f} % right: a linear probe on 10 % of the labels, C chosen on 10 %, shown on the rest"
     )
+    caption += "" if seed is None else f"; seed {seed}"
     matrix = f'<div class="scroll">{table(header, rows, css_class="confusion")}</div>'
     heading = "<h3>Which classes are taken for which, in % of the true class</h3>"
     return f'{heading}<div class="beside">{matrix}{_mistakes(confusion)}</div><p class="note">{caption}.</p>'
