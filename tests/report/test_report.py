@@ -123,6 +123,7 @@ def test_a_cut_run_has_charts_and_says_how_to_go_on(
     assert answer["findings"][0]["kind"] == "unfinished"
     page = Path(answer["report"]).read_text(encoding="utf-8")
     assert "graphstrap resume" in page
+    assert "has left no model" in page
     data = data_of(page)
     assert data["map"] is None
     assert data["series"]

@@ -198,6 +198,7 @@ def _page(
         "headline": s.headline(health),
         "tiles": tiles(run, logs, scores),
         "seeds": seed_table(logs, healths, scores, score_of) if len(members) > 1 else "",
+        "no_map": "" if header is not None else s.NO_MAP,
         "scores": "" if scores is None else s.score_tables(scores),
         "confusion": "" if confusion is None else s.confusion_matrix(confusion, seed=shown_seed),
         "recipe": s.recipe_settings(run, seeds=list(logs)),

@@ -2,7 +2,7 @@
 
     diverged      the loss stopped being a number, or ends above where it began, or lengths explode
     collapsed     spread below 0.05: nodes are all alike; or an effective rank below 2 or 3 % of the columns
-    shrinking     the effective rank ends below a third of its highest value
+    shrinking     the effective rank ends below a third of its highest value after the first quarter of the log
     undertrained  a quarter or more of the loss's whole fall came in the last third of the steps; or hardly any fall
     nothing added an untrained encoder does as well by the labels
     unfinished    the run was cut
@@ -113,8 +113,9 @@ def find_collapse(records: Records, *, embedding_size: int) -> Finding | None:
         used = f"{ranks[-1]:.1f} of its {embedding_size} dimensions"
         text = f"The embedding collapsed onto a few directions: it uses {used}."
         return Finding("collapsed", "bad", text, advice)
-    if len(ranks) >= 3 and ranks[-1] < SHRUNK_TO * max(ranks):
-        text = f"The embedding is losing dimensions: its effective rank fell from {max(ranks):.0f} to {ranks[-1]:.0f}."
+    later = ranks[len(ranks) // 4 :]  # what random weights had is always lost, and at once
+    if len(later) >= 3 and ranks[-1] < SHRUNK_TO * max(later):
+        text = f"The embedding is losing dimensions: its effective rank fell from {max(later):.0f} to {ranks[-1]:.0f}."
         return Finding("shrinking", "warning", text, advice)
     return None
 

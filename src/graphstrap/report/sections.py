@@ -27,6 +27,7 @@ _PROTOCOLS = {
     "adamw": "Linear layer by AdamW, published splits",
     "adamw-reference": "Linear layer by AdamW, z-scored columns",
 }
+NO_MAP = "<section><h2>Embedding map</h2><p>There is none yet: the run has left no model.</p></section>"
 METRICS = {"nmi": "NMI", "auc": "AUC", "micro-f1": "micro-F1"}
 
 
