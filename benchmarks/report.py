@@ -3,7 +3,9 @@
     python benchmarks/report.py [stdlib] [large]
 
 `stdlib` is the call graph of 14,000 functions, `large` a generated graph of 100,000 nodes. Frames are counted in
-headless Chromium without a GPU while the map is panned for four seconds. Results go to benchmarks/results/report.json.
+headless Chromium without a GPU while the map is panned for four seconds. Where the system allows it, as to root, what
+is measured goes before all other processes (`has_precedence`): times are then those of an idle machine. Training is not
+measured. Results go to benchmarks/results/report.json.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -58,18 +62,41 @@ def large_graph(*, num_nodes: int = 100_000, num_classes: int = 40, seed: int = 
 
 
 def measure(graph: Graph, folder: Path, *, steps: int) -> dict[str, Any]:
-    BGRL(device="cpu", settings={"train.steps": steps, "train.warmup_steps": steps // 10}).fit(graph, run=folder)
-    path, started, processor = folder / "report.html", time.monotonic(), time.process_time()
-    health = write_report(Run.open(folder), path, model=BGRL.load(folder, device="cpu"), graph=graph)
+    if not folder.exists():
+        BGRL(device="cpu", settings={"train.steps": steps, "train.warmup_steps": steps // 10}).fit(graph, run=folder)
+    with precedence() as has_precedence:
+        path, started, processor = folder / "report.html", time.monotonic(), time.process_time()
+        health = write_report(Run.open(folder), path, model=BGRL.load(folder, device="cpu"), graph=graph)
+        seconds, processor_seconds = time.monotonic() - started, time.process_time() - processor
+        panning = frames(path)
     return {
         "num_nodes": graph.num_nodes,
-        "seconds": round(time.monotonic() - started, 1),
-        "processor_seconds": round(time.process_time() - processor, 1),
+        "seconds": round(seconds, 1),
+        "processor_seconds": round(processor_seconds, 1),
+        "num_threads": torch.get_num_threads(),
+        "has_precedence": has_precedence,
         "megabytes": round(path.stat().st_size / 1e6, 1),
         "verdict": health.headline,
         "load_average": os.getloadavg()[0],
-        **frames(path),
+        **panning,
     }
+
+
+@contextmanager
+def precedence() -> Iterator[bool]:
+    """All threads of this process, and what it starts, before every other process; whether that was allowed."""
+    threads = [int(name) for name in os.listdir("/proc/self/task")]
+    try:
+        for thread in threads:
+            os.sched_setscheduler(thread, os.SCHED_RR, os.sched_param(1))
+    except PermissionError:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        for thread in map(int, os.listdir("/proc/self/task")):
+            os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
 
 
 def frames(path: Path) -> dict[str, Any]:

@@ -27,7 +27,7 @@ LEVELS = [
     {"layerwise"},
     {"embed", "evaluate", "neighbors"},
     {"estimator", "baselines", "shards"},
-    {"seeds"},
+    {"seeds", "hidden_edges"},
     {"ensemble"},
     {"report", "bench"},
     {"reproduce"},

@@ -87,6 +87,10 @@ BAD_NODES = {
     "empty cell": ("id,x\na,1\nb,\nc,3\n", ["'x'", "empty", "row 2", "--ignore-columns x"]),
     "nan": ("id,x\na,1\nb,2\nc,nan\n", ["'x'", "'nan'", "row 3", "finite number"]),
     "beyond float32": ("id,x\na,1\nb,1e300\nc,3\n", ["'x'", "'1e300'", "row 2"]),
+    "two texts": (
+        "id,x,city,kind\na,1,Paris,u\nb,2,Rome,v\nc,3,Oslo,u\n",
+        ["--ignore-columns city,kind", "--label-column"],
+    ),
     "text": ("id,x,city\na,1,Paris\nb,2,Rome\nc,3,Oslo\n", ["'city'", "'Paris'", "row 1", "--ignore-columns city"]),
     "text far down": (LATE_TEXT, ["'x'", "'oops'", "row 30004"]),
     "one class": ("id,label\na,1\nb,1\nc,\n", ["'label'", "only the label '1'", "--ignore-columns label"]),
@@ -126,6 +130,8 @@ def test_files_that_are_not_tables(tmp_path: Path, edges: Path) -> None:
     check(fail(edges, tmp_path / "latin.csv"), "latin.csv", "UTF-8")
     (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(b"s,t\n" + b"1,2\n" * 100_000)[:-9])
     check(fail(tmp_path / "cut.csv.gz"), "cut.csv.gz")
+    (tmp_path / "both.csv").write_bytes(b"s,t\r\n" + b"1,2\r\n" * 50 + b"2,3\n1,3\n")
+    check(fail(tmp_path / "both.csv"), "both.csv", "end in two ways")
     (tmp_path / "empty.parquet").write_bytes(b"")
     check(fail(tmp_path / "empty.parquet"), "empty.parquet", "empty")
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from browser import Browser, find_chromium
-from test_report import fit
+from test_report import FAST, fit
 
 from conftest import make_communities
+from graphstrap.estimator import BGRL
 from graphstrap.graph import Graph
 from graphstrap.report import write_report
 from graphstrap.run import Run
@@ -190,3 +191,25 @@ def test_both_ways_of_drawing_show_every_node(browser: Browser, page: Path, kind
     x, y = place(browser, 3)
     browser.click(x, y)
     assert browser.run("graphstrap.selected()") >= 0
+
+
+def test_several_seeds_have_bands_and_rows_and_a_cut_run_has_no_map(chromium: Browser, tmp_path: Path) -> None:
+    graph = make_communities(num_nodes=60, num_classes=2, seed=0)
+    models = [
+        BGRL(settings=FAST, device="cpu", seed=seed).fit(graph, run=tmp_path / f"seed-{seed}") for seed in range(2)
+    ]
+    runs = [Run.open(tmp_path / f"seed-{seed}") for seed in range(2)]
+    chromium.messages.clear()
+    others = [(runs[1], models[1])]
+    write_report(runs[0], tmp_path / "two.html", model=models[0], graph=graph, others=others, num_runs=1)
+    chromium.open(tmp_path / "two.html")
+    assert chromium.run("document.querySelectorAll('.chart svg path.band').length") == 4
+    assert chromium.run("document.querySelectorAll('table.seeds tbody tr').length") == 2
+    assert " to " in chromium.text(".chart output")
+    chromium.resize(390, 800)
+    assert chromium.run("document.documentElement.scrollWidth") <= 390
+    write_report(runs[0], tmp_path / "cut.html")
+    chromium.open(tmp_path / "cut.html")
+    assert "no model" in chromium.text("main")
+    assert chromium.run("document.getElementById('map-section').hidden") is True
+    assert chromium.messages == []

@@ -49,6 +49,11 @@ def test_collapse_is_the_headline_however_low_the_loss(column: str) -> None:
     assert health.findings[0].advice
 
 
+def test_dimensions_that_random_weights_had_are_not_missed() -> None:
+    ranks = np.concatenate([[105.0, 42.0, 25.0], np.full(27, 22.0)])
+    assert judge(make_records(FALLING, effective_rank=ranks)).verdict == "healthy"
+
+
 def test_lost_dimensions_are_a_warning() -> None:
     health = judge(make_records(FALLING, effective_rank=np.linspace(90, 20, 30)))
     assert (health.verdict, kinds(health)) == ("warning", ["shrinking"])

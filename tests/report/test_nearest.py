@@ -30,6 +30,22 @@ def test_cells_find_nearly_all() -> None:
     assert found.recall == recall(found.nodes, unit_rows(h)) > 0.95
 
 
+def test_what_is_said_to_be_found_is_what_a_full_search_finds() -> None:
+    """The sample that recall is measured on must not be the nodes that cells were grown around."""
+    h = np.random.default_rng(2).normal(size=(3000, 24))
+    fast, exact = nearest_nodes(h, k=10, exact_nodes=1000), nearest_nodes(h, k=10)
+    found = np.mean([len({*a} & {*b}) / 10 for a, b in zip(fast.nodes.tolist(), exact.nodes.tolist(), strict=True)])
+    assert fast.recall == pytest.approx(found, abs=0.03)
+    same = fast.nodes == exact.nodes
+    assert fast.similarities[same] == pytest.approx(exact.similarities[same], abs=1e-5)
+
+
+def test_nodes_that_are_all_alike_are_not_all_compared() -> None:
+    found = nearest_nodes(np.ones((20_000, 2)), k=3, exact_nodes=1000)
+    assert found.similarities == pytest.approx(1.0)
+    assert (found.nodes != np.arange(20_000)[:, None]).all()
+
+
 def test_small_and_degenerate_graphs() -> None:
     assert nearest_nodes(np.ones((1, 3)), k=10).nodes.shape == (1, 0)
     assert nearest_nodes(np.ones((4, 3)), k=10).nodes.shape == (4, 3)

@@ -27,7 +27,19 @@ def test_the_first_cell_of_a_row_is_its_heading() -> None:
 
 
 def test_what_is_filled_in_is_not_filled_again() -> None:
-    names = ("title", "folder", "method", "headline", "tiles", "scores", "confusion", "recipe", "statistics")
+    names = (
+        "title",
+        "folder",
+        "method",
+        "headline",
+        "tiles",
+        "seeds",
+        "no_map",
+        "scores",
+        "confusion",
+        "recipe",
+        "statistics",
+    )
     page = fill_page(dict.fromkeys((*names, "environment"), escape(NASTY)), data={"a": NASTY}, block="AAAA")
     assert page.count("{{style}}") == len(names) + 2 + 1  # the title stands twice; the last is in the JSON
     assert "alert(1)</script>" not in page

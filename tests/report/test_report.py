@@ -14,6 +14,7 @@ from conftest import make_communities
 from graphstrap.cli._app import run as command
 from graphstrap.estimator import BGRL
 from graphstrap.graph import Graph
+from graphstrap.io.npz import write_npz
 from graphstrap.report import write_report
 from graphstrap.report.embedding_map import choose_nodes, map_edges
 from graphstrap.report.scores import _largest, confuse, has_classes
@@ -57,15 +58,59 @@ def test_a_finished_run_has_everything(communities: Graph, tmp_path: Path) -> No
     assert set(data["map"]["kept"]) == {"neighbours", "pca"}
 
 
-def test_without_labels_there_is_a_map_and_no_scores(communities: Graph, tmp_path: Path) -> None:
+def test_without_labels_hidden_edges_stand_for_them(communities: Graph, tmp_path: Path) -> None:
     from dataclasses import replace
 
     graph = replace(communities, labels=None)
     model = fit(graph, tmp_path / "run")
     write_report(Run.open(tmp_path / "run"), tmp_path / "r.html", model=model, graph=graph)
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
-    assert 'class="score"' not in page
+    assert page.count('class="score"') == 1
+    assert "by an encoder that was trained with them" in page
+    assert 'class="confusion"' not in page
     assert [column["title"] for column in data_of(page)["map"]["columns"]] == ["cluster", "degree"]
+
+
+def test_links_that_are_asked_for_are_trained_anew(communities: Graph, tmp_path: Path) -> None:
+    model = fit(communities, tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    write_report(run, tmp_path / "r.html", model=model, graph=communities, protocols=["knn", "links"], num_runs=1)
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert page.count('class="score"') == 2
+    assert "trained anew without them" in page
+
+
+def test_several_seeds_are_one_report_with_their_spread(
+    communities: Graph, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_npz(tmp_path / "graph.npz", communities)
+    settings = [part for name, value in FAST.items() for part in ("--set", f"{name}={json.dumps(value)}")]
+    folder = tmp_path / "runs"
+    fitting = ["fit", str(tmp_path / "graph.npz"), "--seeds", "3", "--run", str(folder), "--quiet", "--device", "cpu"]
+    assert command([*fitting, *settings]) == 0
+    capsys.readouterr()
+    assert command(["report", str(folder), "--quiet", "--runs", "1"]) == 0
+    assert "3 seeds" in capsys.readouterr().out
+    page = (folder / "report.html").read_text("utf-8")
+    data = data_of(page)
+    assert data["num_seeds"] == 3
+    assert [chart["name"] for chart in data["series"] if "low" not in chart] == ["learning_rate", "target_decay"]
+    losses = [[record["loss"] for record in Run.open(folder / f"seed-{seed}").metrics()] for seed in range(3)]
+    loss = next(chart for chart in data["series"] if chart["name"] == "loss")
+    assert loss["values"] == pytest.approx(np.mean(losses, axis=0).tolist())
+    assert loss["low"] == np.min(losses, axis=0).tolist()
+    assert loss["high"] == np.max(losses, axis=0).tolist()
+    assert "1 random split, 3 seeds" in page
+    assert data["map"]["notes"][0] == "The map shows seed 0."
+    assert page.count('class="seeds"') == 1
+    (folder / "seed-0" / "model.safetensors").unlink()
+    assert command(["report", str(folder), "--quiet", "--runs", "1"]) == 0
+    assert "1 of 3 seeds needs a closer look. Seed 0: The run is unfinished" in capsys.readouterr().out
+    page = (folder / "report.html").read_text("utf-8")
+    assert data_of(page)["map"]["notes"][0] == "The map shows seed 1."
+    first = re.search(r'<table class="seeds">.*?<tr><th scope="row">0</th>.*?</tr>', page)
+    assert first is not None
+    assert first[0].endswith("<td>–</td></tr>")  # a seed without a model has no score
 
 
 def test_a_cut_run_has_charts_and_says_how_to_go_on(
@@ -78,6 +123,7 @@ def test_a_cut_run_has_charts_and_says_how_to_go_on(
     assert answer["findings"][0]["kind"] == "unfinished"
     page = Path(answer["report"]).read_text(encoding="utf-8")
     assert "graphstrap resume" in page
+    assert "has left no model" in page
     data = data_of(page)
     assert data["map"] is None
     assert data["series"]

@@ -9,10 +9,10 @@ import typer
 
 from graphstrap.cli import _options as o
 from graphstrap.errors import InputError
-from graphstrap.estimator import BGRL, random_init
-from graphstrap.evaluate import PROTOCOLS, Embeddings, Evaluation, evaluate_links, hide_edges, summarise_links
+from graphstrap.estimator import random_init
+from graphstrap.evaluate import PROTOCOLS, Evaluation
 from graphstrap.evaluate import evaluate as evaluate_embeddings
-from graphstrap.graph import Graph
+from graphstrap.hidden_edges import score_links
 from graphstrap.seeds import evaluate_runs, over_seeds, seed_folders
 
 
@@ -34,7 +34,11 @@ def evaluate(
     folders = seed_folders(folder) or [folder]
     model, graph = o.open_run(folders[0], device=device, quiet=quiet)
     if protocol == "links":
-        _evaluate_links(model, graph, num_runs=runs or 1, refit=refit, baselines=baselines, as_json=as_json)
+        found = score_links(model, graph, num_runs=runs or 1, refit=refit, baselines=baselines)
+        if as_json:
+            o.print_json(found[model.recipe_.method.name].to_dict())
+        else:
+            _print_rows(found)
         return
     runs = runs or 5
     if graph.labels is None:
@@ -63,29 +67,6 @@ def evaluate(
         )
     if appended:
         print(f"+ own: {appended} columns of the node's own features stand beside the embedding")
-
-
-def _evaluate_links(model: BGRL, graph: Graph, *, num_runs: int, refit: bool, baselines: bool, as_json: bool) -> None:
-    """Hide edges, embed what is left, and see whether the hidden ones can be told from pairs that are not linked."""
-    runs: dict[str, list[tuple[float, float]]] = {}
-    for seed in range(num_runs):
-        edges = hide_edges(graph, seed=seed)
-        left = edges.remaining
-        candidates: dict[str, Embeddings] = {}
-        if baselines and len(left.features) == 1 and left.x is not None:
-            candidates["raw features"] = left.x
-        if baselines:
-            candidates["random init"] = random_init(left, model.recipe_, seed=model.seed, device=model.device)
-        trained = BGRL(recipe=model.recipe_, seed=model.seed, device=model.device).fit(left) if refit else model
-        candidates[model.recipe_.method.name] = trained.embed(left)
-        for name, h in candidates.items():
-            runs.setdefault(name, []).append(evaluate_links(h, edges))
-    how = "trained anew without them" if refit else "by an encoder that was trained with them"
-    rows = {name: summarise_links(found, how=how) for name, found in runs.items()}
-    if as_json:
-        o.print_json(rows[model.recipe_.method.name].to_dict())
-    else:
-        _print_rows(rows)
 
 
 def _print_rows(rows: dict[str, Evaluation]) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from graphstrap.cli import _options as o
 from graphstrap.errors import InputError
+from graphstrap.estimator import BGRL
 from graphstrap.evaluate import PROTOCOLS
 from graphstrap.io.atomic import check_folder
 from graphstrap.report import build
@@ -21,7 +22,10 @@ def report(
     to: Annotated[Path | None, typer.Option(help="Where to write [default: report.html in the run folder].")] = None,
     protocol: Annotated[
         list[str] | None,
-        typer.Option(help=f"Protocols to evaluate by, of {', '.join(PROTOCOLS)} [default: paper, knn, clustering]."),
+        typer.Option(
+            help=f"Protocols to evaluate by, of {', '.join(PROTOCOLS)}, links (trains anew) [default: paper, knn, "
+            "clustering; without labels links by the run's encoder]."
+        ),
     ] = None,
     runs: Annotated[int, typer.Option(help="Random splits of each evaluation.", min=1)] = build.NUM_RUNS,
     device: o.Device = "auto",
@@ -29,22 +33,22 @@ def report(
     quiet: o.Quiet = False,
 ) -> None:
     """Write one self-contained HTML file: health, charts, scores and a map of all nodes. It needs no network."""
-    several = seed_folders(folder)
-    if several:
-        raise InputError(f"{folder} holds {len(several)} runs, one for each seed: name one, such as {several[0]}")
-    unknown = [name for name in protocol or () if name not in PROTOCOLS]
+    unknown = [name for name in protocol or () if name not in (*PROTOCOLS, "links")]
     if unknown:
-        raise InputError(f"protocol must be one of {', '.join(PROTOCOLS)}, got {unknown[0]!r}")
-    run = Run.open(folder)
+        raise InputError(f"protocol must be one of {', '.join(PROTOCOLS)}, links, got {unknown[0]!r}")
     path = to or folder / "report.html"
     check_folder(path)
-    model, graph = o.open_run(folder, device=device, quiet=quiet) if run.is_finished else (None, None)
+    runs_of_seeds = [Run.open(one) for one in seed_folders(folder) or [folder]]
+    runs_of_seeds.sort(key=lambda run: not run.is_finished)  # the map is that of the first that has a model
+    models = [BGRL.load(run.folder, device=device) if run.is_finished else None for run in runs_of_seeds]
+    graph = o.load_graph_of(runs_of_seeds[0], quiet=quiet) if models[0] is not None else None
     health = build.write_report(
-        run,
+        runs_of_seeds[0],
         path,
-        model=model,
+        model=models[0],
         graph=graph,
-        protocols=tuple(protocol or build.PROTOCOLS),
+        others=list(zip(runs_of_seeds[1:], models[1:], strict=True)),
+        protocols=protocol or None,
         num_runs=runs,
         say=lambda text: o.note(text, quiet=quiet),
     )

@@ -84,9 +84,8 @@ def evaluate_links(h: Embeddings, edges: HiddenEdges) -> tuple[float, float]:
 def summarise_links(runs: list[tuple[float, float]], *, how: str) -> Evaluation:
     """The evaluation of one or more draws; `how` says what saw which edges."""
     aucs, hits = np.array(runs).T
-    detail = (
-        f"{100 * HIDDEN_PART:.0f} % of the edges hidden, {how}; hits@{HITS_AT} {hits.mean():.2f} ± {hits.std():.2f}"
-    )
+    deviation = f" ± {hits.std():.2f}" if len(runs) > 1 else ""
+    detail = f"{100 * HIDDEN_PART:.0f} % of the edges hidden, {how}; hits@{HITS_AT} {hits.mean():.2f}{deviation}"
     return Evaluation("links", "auc", float(aucs.mean()), float(aucs.std()), tuple(aucs.tolist()), detail)
 
 

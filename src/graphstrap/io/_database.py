@@ -106,6 +106,8 @@ def fetch_one(connection: DuckDBPyConnection, query: str) -> tuple[Any, ...]:
 
 def _explain(message: str, *, path: str, action: str) -> str:
     line = re.search(r"CSV Error on Line: (\d+)", message)
+    if line is None and "reached an invalid state" in message:
+        return f"cannot read {path}: its lines end in two ways, as in Windows and as in Unix: save it with one of them"
     if line is None:
         fix = " (if the file is damaged, write or download it again)" if action == "read" else ""
         return f"cannot {action} {path}: {_first_line(message)}{fix}"

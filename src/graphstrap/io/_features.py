@@ -85,10 +85,11 @@ def find_feature_kinds(table: Table, names: tuple[str, ...]) -> dict[str, str]:
 def check_kinds(table: Table, names: tuple[str, ...], *, allowed: tuple[str, ...]) -> dict[str, str]:
     """The kind of each column, which must be an allowed one."""
     kinds = find_kinds(table, names)
-    for name, kind in kinds.items():
-        if kind not in allowed:
-            row = first_unreadable_row(table, name, kinds=allowed)
-            raise bad_cell(table, name, row=row, wanted=f"a number: {_how_to_fix(name)}")
+    bad = [name for name, kind in kinds.items() if kind not in allowed]
+    if bad:
+        row = first_unreadable_row(table, bad[0], kinds=allowed)
+        label = "; name a column of classes with --label-column" if "list" in allowed else ""
+        raise bad_cell(table, bad[0], row=row, wanted=f"a number: {_how_to_fix(*bad)}{label}")
     return kinds
 
 
@@ -101,8 +102,8 @@ def read_columns(table: Table, kinds: dict[str, str]) -> list[Column]:
     ]
 
 
-def _how_to_fix(name: str) -> str:
-    return f"fix the cell, or leave the column out with --ignore-columns {name}"
+def _how_to_fix(*names: str) -> str:
+    return f"fix the cell, or leave the column out with --ignore-columns {','.join(names)}"
 
 
 def _joined(parts: list[Array]) -> Array | None:

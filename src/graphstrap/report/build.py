@@ -9,37 +9,31 @@ from typing import Any
 
 import numpy as np
 
-from graphstrap.estimator import BGRL, random_init
+from graphstrap.estimator import BGRL
 from graphstrap.graph import Graph
 from graphstrap.io.atomic import atomic_write
 from graphstrap.io.other_columns import read_other_columns
 from graphstrap.report import columns as c
 from graphstrap.report import sections as s
 from graphstrap.report.embedding_map import choose_nodes, pack_map
-from graphstrap.report.health import Health, check_health
+from graphstrap.report.figures import seed_table, tiles
+from graphstrap.report.health import Health, check_health, praise
+from graphstrap.report.knowledge import Knowledge, find_out
 from graphstrap.report.layout import NUM_NEIGHBOURS, neighbour_layout, neighbours_kept, principal_components
-from graphstrap.report.nearest import nearest_nodes
+from graphstrap.report.nearest import Nearest, nearest_nodes
+from graphstrap.report.over_seeds import join_charts, join_health, mean_records
 from graphstrap.report.page import escape, fill_page
-from graphstrap.report.scores import Confusion, Scores, confuse, has_classes, score
-from graphstrap.report.series import elapsed_seconds, training_series
+from graphstrap.report.scores import has_classes
+from graphstrap.report.series import training_series
+from graphstrap.report.side_by_side import side_by_side
 from graphstrap.run import Run
+from graphstrap.seeds import LIST_FILE
 from graphstrap.source import Source
 
 Array = np.ndarray[Any, Any]
 Say = Callable[[str], None]
 
-PROTOCOLS = ("paper", "knn", "clustering")
 NUM_RUNS = 2
-
-
-@dataclass(frozen=True, eq=False)
-class _Knowledge:
-    """What was found out about the embeddings `h`."""
-
-    graph: Graph
-    h: Array
-    scores: Scores | None
-    confusion: Confusion | None
 
 
 def write_report(
@@ -48,62 +42,112 @@ def write_report(
     *,
     model: BGRL | None = None,
     graph: Graph | None = None,
-    protocols: Sequence[str] = PROTOCOLS,
+    others: Sequence[tuple[Run, BGRL | None]] = (),
+    protocols: Sequence[str] | None = None,
     num_runs: int = NUM_RUNS,
     say: Say = lambda text: None,
 ) -> Health:
-    """Write the report of a run and return the verdict. Without a model, as of a cut run, there is no map."""
-    known = None
+    """Write the report of a run and return the verdict. Without a model, as of a cut run, there is no map.
+
+    `others` are runs of the same recipe and graph by other seeds: curves and scores then show the spread over all of
+    them. The map is that of `run`. `protocols`: see `find_out`.
+    """
+    known, laid_out = None, None
     if model is not None and graph is not None:
-        say("embedding and evaluating")
-        known = _evaluate(model, graph, protocols, num_runs)
-    records = run.metrics()
-    health = check_health(
-        records,
-        steps=run.recipe.train.steps,
-        embedding_size=run.recipe.encoder.embedding_size,
-        finished=run.is_finished,
-        gain=None if known is None or known.scores is None else known.scores.gain,
-    )
-    header, block = (None, "") if known is None else _make_map(run, known, say)
-    page = _page(run, records, health, known, header, block)
+        models = [model, *(one for _, one in others if one is not None)]
+        say("embedding all nodes")
+        embeddings = [one.embed(graph) for one in models]
+        say("evaluating, finding nearest nodes and drawing the map")
+        with side_by_side() as executor:
+            layout = executor.submit(_lay_out, embeddings[0])
+            known = find_out(models, graph, embeddings, executor=executor, protocols=protocols, num_runs=num_runs)
+            laid_out = layout.result()
+    members = [_Member(run, run.metrics(), model is not None)]
+    members += [_Member(one, one.metrics(), other is not None) for one, other in others]
+    members.sort(key=lambda one: one.seed)
+    scored = [run.info["seed"], *(one.info["seed"] for one, other in others if other is not None)]
+    healths, health = _check(members, known, scored)
+    header, block = (None, "") if known is None or laid_out is None else _make_map(run, known, laid_out)
+    if header is not None and len(members) > 1:
+        header["notes"].insert(0, f"The map shows seed {run.info['seed']}.")
+    page = _page(run, members, healths, health, known, header, block, scored)
     with atomic_write(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
     return health
 
 
-def _evaluate(model: BGRL, graph: Graph, protocols: Sequence[str], num_runs: int) -> _Knowledge:
-    h = model.embed(graph)
-    if not has_classes(graph):
-        return _Knowledge(graph, h, None, None)
-    candidates: dict[str, Any] = {}
-    if len(graph.features) == 1 and graph.x is not None:
-        candidates["raw features"] = graph.x
-    candidates["random init"] = random_init(graph, model.recipe_, seed=model.seed, device=model.device)
-    candidates[model.recipe_.method.name] = h
-    if graph.splits is not None and "public" not in protocols:
-        protocols = ("public", *protocols)
-    scores = score(candidates, graph, protocols=protocols, num_runs=num_runs)
-    return _Knowledge(graph, h, scores, confuse(h, graph))
+@dataclass(frozen=True, eq=False)
+class _Member:
+    """One seed."""
+
+    run: Run
+    records: list[dict[str, Any]]
+    is_finished: bool
+
+    @property
+    def seed(self) -> int:
+        return int(self.run.info["seed"])
 
 
-def _make_map(run: Run, known: _Knowledge, say: Say) -> tuple[dict[str, Any], str]:
-    graph = known.graph
-    nodes = choose_nodes(graph.num_nodes)
-    h = known.h[nodes]
-    say("finding nearest nodes")
+def _check(
+    members: Sequence[_Member], known: Knowledge | None, scored: Sequence[int]
+) -> tuple[dict[int, Health], Health]:
+    """The verdict of every seed, and of all together. `scored` are seeds in the order of their scores."""
+    gains = () if known is None or known.scores is None else known.scores.gains
+    gain_of = dict(zip(scored, gains, strict=False))
+    recipe = members[0].run.recipe
+    healths = {
+        one.seed: check_health(
+            one.records,
+            steps=recipe.train.steps,
+            embedding_size=recipe.encoder.embedding_size,
+            finished=one.is_finished,
+            gain=gain_of.get(one.seed),
+        )
+        for one in members
+    }
+    words = praise(
+        mean_records([one.records for one in members]),
+        recipe.encoder.embedding_size,
+        sum(gains) / len(gains) if gains else None,
+        of=f"All {len(members)} seeds are healthy, on average",
+    )
+    return healths, join_health(healths, words)
+
+
+@dataclass(frozen=True, eq=False)
+class _Layout:
+    """Where the chosen `nodes` stand, and which are near each other."""
+
+    nodes: Array
+    nearest: Nearest
+    layouts: dict[str, Array]
+    kept: dict[str, float]
+
+
+def _lay_out(h: Array) -> _Layout:
+    nodes = choose_nodes(len(h))
+    h = h[nodes]
     nearest = nearest_nodes(h, k=NUM_NEIGHBOURS)
-    say("drawing the map")
     components = principal_components(h)
     layouts = {"neighbours": neighbour_layout(nearest.nodes, components), "pca": components}
     kept = {name: neighbours_kept(nearest.nodes, positions) for name, positions in layouts.items()}
+    return _Layout(nodes, nearest, layouts, kept)
+
+
+def _make_map(run: Run, known: Knowledge, laid_out: _Layout) -> tuple[dict[str, Any], str]:
     header, block = pack_map(
-        graph, nodes, layouts=layouts, columns=_columns(run, known), nearest=nearest, traits=c.traits(graph)
+        known.graph,
+        laid_out.nodes,
+        layouts=laid_out.layouts,
+        columns=_columns(run, known),
+        nearest=laid_out.nearest,
+        traits=c.traits(known.graph),
     )
-    return {**header, "kept": kept}, block
+    return {**header, "kept": laid_out.kept}, block
 
 
-def _columns(run: Run, known: _Knowledge) -> list[c.Column]:
+def _columns(run: Run, known: Knowledge) -> list[c.Column]:
     graph = known.graph
     found = c.graph_columns(graph)
     num_clusters = graph.num_classes if has_classes(graph) else c.NUM_CLUSTERS
@@ -126,32 +170,40 @@ def _other_columns(run: Run, graph: Graph) -> list[c.Column]:
 
 def _title(run: Run) -> str:
     """The graph's name; tables have none, so that their run's name stands for it."""
-    name = run.info["graph"].get("name")
-    return name if name and name != "graph" else run.folder.resolve().name
+    name, folder = run.info["graph"].get("name"), run.folder.resolve()
+    if name and name != "graph":
+        return str(name)
+    return folder.parent.name if (folder.parent / LIST_FILE).exists() else folder.name
 
 
 def _page(
     run: Run,
-    records: list[dict[str, Any]],
+    members: Sequence[_Member],
+    healths: dict[int, Health],
     health: Health,
-    known: _Knowledge | None,
+    known: Knowledge | None,
     header: dict[str, Any] | None,
     block: str,
+    scored: Sequence[int],
 ) -> str:
     scores = None if known is None else known.scores
     confusion = None if known is None else known.confusion
-    seconds = elapsed_seconds(records)
+    logs = {one.seed: one.records for one in members}
+    score_of = dict(zip(scored, () if scores is None else scores.by_seed, strict=False))
+    folder, shown_seed = run.folder.resolve(), run.info["seed"] if len(members) > 1 else None
     parts = {
         "title": escape(_title(run)),
-        "folder": escape(run.folder.resolve().name),
+        "folder": escape(folder.name if len(members) == 1 else f"{folder.parent.name}, {len(members)} seeds"),
         "method": escape(run.recipe.method.name.upper()),
         "headline": s.headline(health),
-        "tiles": s.tiles(run, records, scores, seconds[-1] if seconds else 0.0),
+        "tiles": tiles(run, logs, scores),
+        "seeds": seed_table(logs, healths, scores, score_of) if len(members) > 1 else "",
+        "no_map": "" if header is not None else s.NO_MAP,
         "scores": "" if scores is None else s.score_tables(scores),
-        "confusion": "" if confusion is None else s.confusion_matrix(confusion),
-        "recipe": s.recipe_settings(run),
+        "confusion": "" if confusion is None else s.confusion_matrix(confusion, seed=shown_seed),
+        "recipe": s.recipe_settings(run, seeds=list(logs)),
         "statistics": s.data_statistics(run, None if known is None else known.graph),
         "environment": s.environment(run),
     }
-    data = {"series": training_series(records, run.recipe), "map": header}
-    return fill_page(parts, data=data, block=block)
+    charts = join_charts([training_series(records, run.recipe) for records in logs.values()])
+    return fill_page(parts, data={"series": charts, "map": header, "num_seeds": len(members)}, block=block)

@@ -2,7 +2,7 @@
 
     diverged      the loss stopped being a number, or ends above where it began, or lengths explode
     collapsed     spread below 0.05: nodes are all alike; or an effective rank below 2 or 3 % of the columns
-    shrinking     the effective rank ends below a third of its highest value
+    shrinking     the effective rank ends below a third of its highest value after the first quarter of the log
     undertrained  a quarter or more of the loss's whole fall came in the last third of the steps; or hardly any fall
     nothing added an untrained encoder does as well by the labels
     unfinished    the run was cut
@@ -76,7 +76,7 @@ def check_health(
     findings = [one for one in found if one is not None]
     findings.sort(key=lambda one: _ORDER.index(one.severity))
     if not findings:
-        return Health("healthy", _praise(records, embedding_size, gain), ())
+        return Health("healthy", praise(records, embedding_size, gain), ())
     return Health(findings[0].severity, findings[0].text, tuple(findings))
 
 
@@ -113,8 +113,9 @@ def find_collapse(records: Records, *, embedding_size: int) -> Finding | None:
         used = f"{ranks[-1]:.1f} of its {embedding_size} dimensions"
         text = f"The embedding collapsed onto a few directions: it uses {used}."
         return Finding("collapsed", "bad", text, advice)
-    if len(ranks) >= 3 and ranks[-1] < SHRUNK_TO * max(ranks):
-        text = f"The embedding is losing dimensions: its effective rank fell from {max(ranks):.0f} to {ranks[-1]:.0f}."
+    later = ranks[len(ranks) // 4 :]  # what random weights had is always lost, and at once
+    if len(later) >= 3 and ranks[-1] < SHRUNK_TO * max(later):
+        text = f"The embedding is losing dimensions: its effective rank fell from {max(later):.0f} to {ranks[-1]:.0f}."
         return Finding("shrinking", "warning", text, advice)
     return None
 
@@ -139,12 +140,16 @@ def find_undertraining(records: Records) -> Finding | None:
 def find_no_gain(gain: float | None) -> Finding | None:
     if gain is None or gain >= LEAST_GAIN:
         return None
-    text = f"Training added nothing that the labels can see: {gain:+.1f} points against an untrained encoder."
+    text = f"Training added nothing that the labels can see: {_signed(gain)} points against an untrained encoder."
     advice = (
-        "The labels may not follow the graph. Compare with raw features below; try encoder.own_features, "
-        "weaker views, or another recipe."
+        "The labels may not follow the graph, or an untrained encoder finds them already: compare with raw features "
+        "below. Try --set encoder.own_features=16, a lower train.learning_rate, or another recipe."
     )
     return Finding("nothing added", "warning", text, advice)
+
+
+def _signed(points: float) -> str:
+    return f"{points:+.1f}".replace("-", "\u2212")
 
 
 def _unfinished(records: Records, steps: int) -> Finding:
@@ -153,7 +158,8 @@ def _unfinished(records: Records, steps: int) -> Finding:
     return Finding("unfinished", "warning", text, "Go on where it was cut with `graphstrap resume`.")
 
 
-def _praise(records: Records, embedding_size: int, gain: float | None) -> str:
+def praise(records: Records, embedding_size: int, gain: float | None, *, of: str = "The run is healthy") -> str:
+    """One sentence about a run in which nothing is wrong."""
     losses, ranks = _values(records, "loss"), _values(records, "effective_rank")
     parts = []
     if len(losses) >= 2:
@@ -162,7 +168,7 @@ def _praise(records: Records, embedding_size: int, gain: float | None) -> str:
         parts.append(f"the embedding uses {ranks[-1]:.0f} of its {embedding_size} dimensions")
     if gain is not None:
         parts.append(f"it beats an untrained encoder by {gain:.1f} points")
-    return f"The run is healthy: {_join(parts)}." if parts else "The run is finished; it logged nothing to judge it by."
+    return f"{of}: {_join(parts)}." if parts else "The run is finished; it logged nothing to judge it by."
 
 
 def _join(parts: Sequence[str]) -> str:

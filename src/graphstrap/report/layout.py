@@ -79,19 +79,24 @@ class _Attraction:
         ones = np.ones(num_nodes * k, dtype=np.float32)
         graph = csr_matrix((ones, nearest.reshape(-1), ends), shape=(num_nodes, num_nodes))
         graph = (graph + graph.T).tocsr()
-        self.columns = torch.from_numpy(graph.indices.astype(np.int64))
-        self.offsets = torch.from_numpy(graph.indptr.astype(np.int64))[:-1]
-        self.rows = torch.repeat_interleave(torch.arange(num_nodes), torch.from_numpy(np.diff(graph.indptr)))
+        self.columns = torch.from_numpy(graph.indices.astype(np.int32))
+        self.offsets = torch.from_numpy(graph.indptr.astype(np.int32))[:-1]
+        self.rows = torch.from_numpy(np.repeat(np.arange(num_nodes, dtype=np.int32), np.diff(graph.indptr)))
         self.p = torch.from_numpy(graph.data) / (2.0 * k * num_nodes)
 
     def __call__(self, y: Tensor) -> Tensor:
         here = torch.cat([y, torch.ones(len(y), 1)], dim=1)
-        apart = (y[self.rows] - y[self.columns]).square_().sum(1)
-        weights = self.p / apart.add_(1.0)
+        way = _take(y, self.rows).sub_(_take(y, self.columns)).square_()
+        weights = self.p / (way[:, 0] + way[:, 1]).add_(1.0)
         sums = torch.nn.functional.embedding_bag(
             self.columns, here, self.offsets, mode="sum", per_sample_weights=weights
         )
         return y * sums[:, 2:] - sums[:, :2]
+
+
+def _take(y: Tensor, rows: Tensor) -> Tensor:
+    """Rows of (N, 2) float32, each taken as one number of eight bytes: four times as fast."""
+    return y.view(torch.float64).view(-1).index_select(0, rows).view(torch.float32).view(-1, 2)
 
 
 def _repulsion(y: Tensor) -> Tensor:
@@ -101,10 +106,10 @@ def _repulsion(y: Tensor) -> Tensor:
     spacing = max(SPACING, extent / (side - 2))
     corners, shares = _corners(y, low, spacing, side)
     mass = torch.zeros(side * side).index_add_(0, corners.reshape(-1), shares.reshape(-1))
-    fields = _convolve(mass.reshape(side, side), spacing)  # (3, side * side)
-    potential, force_x, force_y = (fields[:, corners] * shares).sum(2)
-    total = float((potential - _self_potential(shares, spacing)).double().sum())
-    return torch.stack([force_x, force_y], dim=1) / max(total, 1e-12)
+    fields = _convolve(mass.reshape(side, side), spacing)  # (side * side, 3)
+    read = torch.nn.functional.embedding_bag(corners, fields, mode="sum", per_sample_weights=shares)  # (N, 3)
+    total = float((read[:, 0] - _self_potential(shares, spacing)).double().sum())
+    return read[:, 1:] / max(total, 1e-12)
 
 
 def _side(extent: float) -> int:
@@ -137,19 +142,29 @@ def _self_potential(shares: Tensor, spacing: float) -> Tensor:
 
 
 def _convolve(mass: Tensor, spacing: float) -> Tensor:
-    side = len(mass)
-    spectrum = torch.fft.rfft2(mass, s=(2 * side, 2 * side))
-    fields: Tensor = torch.fft.irfft2(spectrum * _kernels(side, round(spacing, 6)), s=(2 * side, 2 * side))
-    return fields[:, :side, :side].reshape(3, -1)
+    """Potential and force at every grid point: (side * side, 3). Rows that are empty, or not wanted, are not
+    transformed; one field at a time stays in the processor's cache."""
+    from scipy import fft
+
+    side, workers = len(mass), torch.get_num_threads()
+    rows = fft.rfft(mass.numpy(), n=2 * side, axis=1, workers=workers)
+    spectrum = fft.fft(rows, n=2 * side, axis=0, workers=workers)
+    fields = np.empty((side * side, 3), dtype=np.float32)
+    for number, kernel in enumerate(_kernels(side, round(spacing, 6))):
+        wanted = fft.ifft(spectrum * kernel, axis=0, workers=workers, overwrite_x=True)[:side]
+        fields[:, number] = fft.irfft(wanted, n=2 * side, axis=1, workers=workers)[:, :side].reshape(-1)
+    return torch.from_numpy(fields)
 
 
 @lru_cache(maxsize=2)
-def _kernels(side: int, spacing: float) -> Tensor:
+def _kernels(side: int, spacing: float) -> Array:
     """Spectra of w and of w^2 times the two components of the distance."""
-    steps = torch.fft.fftfreq(2 * side, 1 / (2 * side)) * spacing
+    from scipy import fft
+
+    steps = (fft.fftfreq(2 * side, 1 / (2 * side)) * spacing).astype(np.float32)
     x, y = steps[:, None], steps[None, :]
     w = 1.0 / (1.0 + x * x + y * y)
-    spectra: Tensor = torch.fft.rfft2(torch.stack([w, w * w * x, w * w * y]))
+    spectra: Array = fft.rfft2(np.stack([w, w * w * x, w * w * y]))
     return spectra
 
 

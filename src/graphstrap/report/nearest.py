@@ -1,14 +1,16 @@
 """The k nearest nodes of every node, by cosine similarity.
 
     up to EXACT_NODES    all pairs, in blocks
-    beyond               k-means cells of about sqrt(N) nodes; a node is compared with its own cell and the
-                         NUM_PROBED - 1 cells nearest to that one: O(N^1.5 D) time instead of O(N^2 D)
+    beyond               k-means cells of about sqrt(N) nodes; a node is compared with those of the NUM_PROBED cells
+                         whose centres are nearest to it: O(N^1.5 D) time instead of O(N^2 D)
 
-The cells lose some neighbours at their borders: `recall` measures how many.
+The k-th best of a node's first cells is a bound that few nodes of its other cells pass: only those few are sorted. The
+cells lose some neighbours at their borders: `recall` measures how many.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,8 +20,10 @@ from torch import Tensor
 Array = np.ndarray[Any, Any]
 
 EXACT_NODES = 30_000
-NUM_PROBED = 16
-_BLOCK_ENTRIES = 2**24
+NUM_PROBED = 24
+_NUM_FIRST = 2  # cells that give the bound
+_MAX_CELL = 16  # times sqrt(N); of a larger cell, as of nodes that are all alike, an even choice is compared
+_BLOCK_ENTRIES = 2**21  # similarities at a time
 _KMEANS_ROUNDS = 6
 _KMEANS_SAMPLE = 64  # nodes a cell
 
@@ -40,15 +44,15 @@ def nearest_nodes(h: Array, *, k: int, seed: int = 0, exact_nodes: int = EXACT_N
     if k < 1:
         return Nearest(np.zeros((len(unit), 0), np.int32), np.zeros((len(unit), 0), np.float32))
     if len(unit) <= exact_nodes:
-        found = _search(unit, torch.arange(len(unit)), torch.arange(len(unit)), k)
+        found = _search(unit, torch.arange(len(unit)), k)
         return Nearest(found[0].int().numpy(), found[1].numpy())
     return _search_cells(unit, k, seed)
 
 
 def recall(found: Array, unit: Tensor, *, seed: int = 0, num_nodes: int = 500) -> float:
     """The part of the true nearest nodes that was found, over a sample of nodes. `unit`: see `unit_rows`."""
-    chosen = np.random.default_rng(seed).permutation(len(unit))[:num_nodes]
-    true = _search(unit, torch.from_numpy(chosen), torch.arange(len(unit)), found.shape[1])[0].numpy()
+    chosen = np.random.default_rng((seed, 1)).permutation(len(unit))[:num_nodes]  # not those that cells grew around
+    true = _search(unit, torch.from_numpy(chosen), found.shape[1])[0].numpy()
     hits = (found[chosen][:, :, None] == true[:, None, :]).any(1)
     return float(hits.mean())
 
@@ -58,37 +62,94 @@ def unit_rows(h: Array) -> Tensor:
     return torch.nn.functional.normalize(torch.from_numpy(np.ascontiguousarray(h, dtype=np.float32)))
 
 
-def _search(unit: Tensor, queries: Tensor, candidates: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k candidates nearest to each query, itself left out. Both (Q, k)."""
-    known = unit[candidates].T.contiguous()
+def _search(unit: Tensor, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k nodes nearest to each query, itself left out. Both (Q, k)."""
     nodes, similarities = [], []
-    for block in torch.split(queries, max(1, _BLOCK_ENTRIES // len(candidates))):
-        cosines = unit[block] @ known
-        cosines.masked_fill_(block[:, None] == candidates[None, :], -2.0)
+    for block in torch.split(queries, max(1, _BLOCK_ENTRIES // len(unit))):
+        cosines = unit[block] @ unit.T
+        cosines[torch.arange(len(block)), block] = -2.0
         best = cosines.topk(k, dim=1)
-        nodes.append(candidates[best.indices])
+        nodes.append(best.indices)
         similarities.append(best.values)
     return torch.cat(nodes), torch.cat(similarities)
 
 
 def _search_cells(unit: Tensor, k: int, seed: int) -> Nearest:
-    centres, cell_of = _cells(unit, round(len(unit) ** 0.5), seed)
-    members = _members(cell_of, len(centres))
-    probed = (centres @ centres.T).topk(min(NUM_PROBED, len(centres)), dim=1).indices
-    nodes, similarities = torch.zeros(len(unit), k, dtype=torch.int64), torch.zeros(len(unit), k)
-    for cell, own in enumerate(members):
-        if len(own) == 0:
-            continue
-        candidates = torch.cat([members[other] for other in probed[cell].tolist()])
-        if len(candidates) <= k:
-            candidates = torch.arange(len(unit))
-        nodes[own], similarities[own] = _search(unit, own, candidates, k)
+    centres = _centres(unit, round(len(unit) ** 0.5), seed)
+    blocks, num_probed = torch.split(unit, _BLOCK_ENTRIES // len(centres)), min(NUM_PROBED, len(centres))
+    probed = torch.cat([(rows @ centres.T).topk(num_probed, dim=1).indices for rows in blocks])  # (N, P)
+    members = _members(probed[:, 0], len(centres))
+    nodes, similarities = _first_best(unit, members, probed[:, :_NUM_FIRST], k)
+    bound = similarities[:, -1].contiguous()
+    pairs = [_as_pairs(nodes, similarities), *_above(unit, members, probed[:, _NUM_FIRST:], bound)]
+    nodes, similarities = _best(pairs, len(unit), k)
+    few = (nodes[:, -1] < 0).nonzero()[:, 0]  # fewer than k others in all of their cells
+    if len(few):
+        nodes[few], similarities[few] = _search(unit, few, k)
     found = nodes.int().numpy()
     return Nearest(found, similarities.numpy(), False, recall(found, unit, seed=seed))
 
 
-def _cells(unit: Tensor, num_cells: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Spherical k-means on a sample; the cell of every row."""
+def _first_best(unit: Tensor, members: list[Tensor], probed: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k best of a few cells (N, P): nodes and similarities (N, k), -1 and -2 where there are fewer."""
+    num_nodes, width = len(unit), probed.shape[1]
+    nodes = torch.full((num_nodes * width, k), -1)
+    similarities = torch.full((num_nodes * width, k), -2.0)
+    for places, queries, own, cosines in _products(unit, members, probed):
+        cosines.masked_fill_(queries[:, None] == own, -2.0)
+        best = cosines.topk(min(k, len(own)), dim=1)
+        similarities[places, : best.values.shape[1]] = best.values
+        nodes[places, : best.values.shape[1]] = own[best.indices].masked_fill_(best.values == -2.0, -1)
+    best = similarities.view(num_nodes, -1).topk(k, dim=1)
+    return nodes.view(num_nodes, -1).gather(1, best.indices), best.values
+
+
+Pairs = tuple[Tensor, Tensor, Tensor]  # a node, another, how similar they are; each (M,)
+
+
+def _above(unit: Tensor, members: list[Tensor], probed: Tensor, bound: Tensor) -> Iterator[Pairs]:
+    """Pairs of a node and one of its probed cells (N, P) that are more similar than the node's bound (N,)."""
+    for _, queries, own, cosines in _products(unit, members, probed):
+        at = (cosines > bound.index_select(0, queries)[:, None]).view(-1).nonzero()[:, 0]
+        nodes, others = queries[at // len(own)], own[at % len(own)]
+        is_other = nodes != others
+        yield nodes[is_other], others[is_other], cosines.view(-1)[at[is_other]]
+
+
+def _products(unit: Tensor, members: list[Tensor], probed: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """Cell by cell: places in `probed` (as one row) that name it, their nodes, the cell's nodes, similarities."""
+    flat = probed.reshape(-1)
+    order = torch.sort(flat, stable=True).indices
+    groups = torch.split(order, torch.bincount(flat, minlength=len(members)).tolist())
+    for own, group in zip(members, groups, strict=True):
+        if len(own) == 0:
+            continue
+        known = unit.index_select(0, own).T.contiguous()
+        for places in torch.split(group, max(1, _BLOCK_ENTRIES // len(own))):
+            queries = places // probed.shape[1]
+            yield places, queries, own, unit.index_select(0, queries) @ known
+
+
+def _as_pairs(nodes: Tensor, similarities: Tensor) -> Pairs:
+    there = nodes.reshape(-1) >= 0
+    queries = torch.arange(len(nodes)).repeat_interleave(nodes.shape[1])
+    return queries[there], nodes.reshape(-1)[there], similarities.reshape(-1)[there]
+
+
+def _best(pairs: list[Pairs], num_nodes: int, k: int) -> tuple[Tensor, Tensor]:
+    """The k most similar of every node's pairs: (N, k) each, -1 and -2 where there are fewer."""
+    queries, others, similarities = (torch.cat(parts) for parts in zip(*pairs, strict=True))
+    order = torch.sort(similarities, descending=True, stable=True).indices
+    order = order[torch.sort(queries[order], stable=True).indices]
+    counts = torch.bincount(queries, minlength=num_nodes)
+    ranks = torch.arange(k)
+    places = order[((counts.cumsum(0) - counts)[:, None] + ranks).clamp_(max=len(order) - 1)]
+    missing = ranks >= counts[:, None]
+    return others[places].masked_fill_(missing, -1), similarities[places].masked_fill_(missing, -2.0)
+
+
+def _centres(unit: Tensor, num_cells: int, seed: int) -> Tensor:
+    """Of cells, by spherical k-means on a sample."""
     order = torch.from_numpy(np.random.default_rng(seed).permutation(len(unit)))
     sample = unit[order[: num_cells * _KMEANS_SAMPLE]]
     centres = sample[:num_cells].clone()
@@ -96,10 +157,12 @@ def _cells(unit: Tensor, num_cells: int, seed: int) -> tuple[Tensor, Tensor]:
         sums = torch.zeros_like(centres).index_add_(0, (sample @ centres.T).argmax(1), sample)
         empty = sums.norm(dim=1) == 0
         centres = torch.where(empty[:, None], centres, torch.nn.functional.normalize(sums))
-    cell_of = torch.cat([(rows @ centres.T).argmax(1) for rows in torch.split(unit, _BLOCK_ENTRIES // num_cells)])
-    return centres, cell_of
+    return centres
 
 
 def _members(cell_of: Tensor, num_cells: int) -> list[Tensor]:
+    """The nodes of each cell; an even choice of those of a cell that is far too large."""
     order = torch.sort(cell_of, stable=True).indices
-    return list(torch.split(order, torch.bincount(cell_of, minlength=num_cells).tolist()))
+    most = _MAX_CELL * round(len(cell_of) ** 0.5)
+    cells = torch.split(order, torch.bincount(cell_of, minlength=num_cells).tolist())
+    return [nodes[:: 1 + len(nodes) // most] for nodes in cells]

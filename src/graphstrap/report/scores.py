@@ -4,6 +4,7 @@ matrix."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 
 from graphstrap.evaluate import Evaluation, evaluate, fit_probe
 from graphstrap.graph import Graph
+from graphstrap.seeds import over_seeds
 
 Array = np.ndarray[Any, Any]
 
@@ -25,8 +27,9 @@ class Scores:
     """`tables` holds, for each protocol, the evaluation of each candidate by name; `note` what was left out."""
 
     tables: dict[str, dict[str, Evaluation]]
-    note: str
-    gain: float | None
+    note: str = ""
+    by_seed: tuple[float, ...] = ()  # the mean of each trained one by the first protocol
+    gains: tuple[float, ...] = ()  # what each has over an untrained encoder by it, where there is room for more
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,22 +53,38 @@ def has_classes(graph: Graph) -> bool:
 
 
 def score(
-    candidates: dict[str, Any], graph: Graph, *, protocols: Sequence[str], num_runs: int, seed: int = 0
+    candidates: dict[str, Sequence[Any]],
+    graph: Graph,
+    *,
+    executor: Executor,
+    protocols: Sequence[str],
+    num_runs: int,
+    seed: int = 0,
 ) -> Scores:
     """Evaluate candidates, the trained one last, on at most `MAX_LABELLED` labelled nodes.
 
-    The gain is what the trained one has over the one before it by the first protocol, where there is room for one.
+    A candidate is one array of embeddings, or one for each seed; all are evaluated on the same splits.
     """
     graph, note = _sample_labels(graph, seed)
-    tables = {
+    waiting = {
         protocol: {
-            name: evaluate(h, graph, protocol=protocol, num_runs=_runs(protocol, num_runs), seed=seed)
-            for name, h in candidates.items()
+            name: [
+                executor.submit(evaluate, h, graph, protocol=protocol, num_runs=_runs(protocol, num_runs), seed=seed)
+                for h in arrays
+            ]
+            for name, arrays in candidates.items()
         }
         for protocol in protocols
     }
-    means = [one.mean for one in next(iter(tables.values())).values()] if tables else []
-    return Scores(tables, note, means[-1] - means[-2] if len(means) > 1 and means[-2] < 98 else None)
+    found = {
+        protocol: {name: [one.result() for one in futures] for name, futures in row.items()}
+        for protocol, row in waiting.items()
+    }
+    tables = {protocol: {name: over_seeds(ones) for name, ones in row.items()} for protocol, row in found.items()}
+    rows = list(next(iter(found.values())).values()) if found else []
+    by_seed = tuple(one.mean for one in rows[-1]) if rows else ()
+    untrained = rows[-2][0].mean if len(rows) > 1 else 100.0
+    return Scores(tables, note, by_seed, tuple(mean - untrained for mean in by_seed) if untrained < 98 else ())
 
 
 def _runs(protocol: str, num_runs: int) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,20 @@ from graphstrap.report.page import definitions, escape, table
 from graphstrap.report.scores import Confusion, Scores
 from graphstrap.run import Run
 
-_VERDICTS = {"healthy": "Healthy", "warning": "Look closer", "bad": "Unhealthy"}
+VERDICTS = {"healthy": "Healthy", "warning": "Look closer", "bad": "Unhealthy"}
 _PROTOCOLS = {
     "paper": "Linear probe, 10 % of the labels",
     "reference": "Linear probe, 20 % of the labels",
     "public": "Linear probe, published splits",
     "knn": "Nearest neighbours vote",
     "clustering": "Clusters against classes",
+    "links": "Hidden edges told from other pairs",
+    "auc": "Linear probe, two classes, published splits",
+    "adamw": "Linear layer by AdamW, published splits",
+    "adamw-reference": "Linear layer by AdamW, z-scored columns",
 }
+NO_MAP = "<section><h2>Embedding map</h2><p>There is none yet: the run has left no model.</p></section>"
+METRICS = {"nmi": "NMI", "auc": "AUC", "micro-f1": "micro-F1"}
 
 
 def headline(health: Health) -> str:
@@ -30,26 +37,9 @@ def headline(health: Health) -> str:
         for place, one in enumerate(health.findings)
     )
     return (
-        f'<p class="verdict {health.verdict}"><span class="pill">{_VERDICTS[health.verdict]}</span>'
+        f'<p class="verdict {health.verdict}"><span class="pill">{VERDICTS[health.verdict]}</span>'
         f"<span>{escape(health.headline)}</span></p>" + (f'<ul class="advice">{advice}</ul>' if advice else "")
     )
-
-
-def tiles(run: Run, records: list[dict[str, Any]], scores: Scores | None, seconds: float) -> str:
-    """The figures one wants first."""
-    graph, last = run.info["graph"], records[-1] if records else {}
-    figures = {"nodes": _count(graph.get("num_nodes")), "directed edges": _count(graph.get("num_edges"))}
-    figures["steps"] = f"{last.get('step', 0):,}"
-    figures["training time"] = _duration(seconds)
-    if isinstance(last.get("loss"), float):
-        figures["final loss"] = f"{last['loss']:.3f}"
-    if isinstance(last.get("effective_rank"), float):
-        figures["effective rank"] = f"{last['effective_rank']:.0f} of {run.recipe.encoder.embedding_size}"
-    if scores is not None and scores.tables:
-        best = list(next(iter(scores.tables.values())).values())[-1]
-        figures[f"{best.metric}, {best.protocol}"] = f"{best.mean:.1f} %"
-    cells = (f"<div><dd>{escape(value)}</dd><dt>{escape(name)}</dt></div>" for name, value in figures.items())
-    return f'<dl class="tiles">{"".join(cells)}</dl>'
 
 
 def score_tables(scores: Scores) -> str:
@@ -67,16 +57,15 @@ def _score_table(protocol: str, rows: Mapping[str, Any]) -> str:
         ]
         for name, one in rows.items()
     ]
-    first = next(iter(rows.values()))
+    first = list(rows.values())[-1]
     caption = f"<h3>{escape(_PROTOCOLS.get(protocol, protocol))} <code>{escape(protocol)}</code></h3>"
-    detail = f'<p class="note">{escape(first.metric)} in %; {escape(first.detail.split("; ari")[0])}.</p>'
-    return (
-        f'<div class="score">{caption}{table(["", "", escape(first.metric)], cells, css_class="scores")}{detail}</div>'
-    )
+    metric = METRICS.get(first.metric, first.metric.capitalize())
+    detail = f'<p class="note">{escape(metric)} in %; {escape(re.sub(r"; ari [^,]*", "", first.detail))}.</p>'
+    return f'<div class="score">{caption}{table(["", "", escape(metric)], cells, css_class="scores")}{detail}</div>'
 
 
-def confusion_matrix(confusion: Confusion) -> str:
-    """Rows are true classes, columns predicted ones; a cell's shade is its part of the row."""
+def confusion_matrix(confusion: Confusion, *, seed: int | None = None) -> str:
+    """Rows are true classes, columns predicted ones; a cell's shade is its part of the row. A `seed` is named."""
     shares = confusion.counts / np.maximum(confusion.counts.sum(1, keepdims=True), 1)
     header = ["", *(f"<span>{escape(name)}</span>" for name in confusion.names)]
     rows = [
@@ -86,8 +75,10 @@ def confusion_matrix(confusion: Confusion) -> str:
     caption = (
         f"{confusion.accuracy:.1f} % right: a linear probe on 10 % of the labels, C chosen on 10 %, shown on the rest"
     )
+    caption += "" if seed is None else f"; seed {seed}"
     matrix = f'<div class="scroll">{table(header, rows, css_class="confusion")}</div>'
-    return f'<div class="beside">{matrix}{_mistakes(confusion)}</div><p class="note">{caption}.</p>'
+    heading = "<h3>Which classes are taken for which, in % of the true class</h3>"
+    return f'{heading}<div class="beside">{matrix}{_mistakes(confusion)}</div><p class="note">{caption}.</p>'
 
 
 def _mistakes(confusion: Confusion) -> str:
@@ -108,14 +99,16 @@ def _cell(confusion: Confusion, i: int, j: int, share: float) -> str:
 
 def data_statistics(run: Run, graph: Graph | None) -> str:
     info = run.info["graph"]
-    values: dict[str, Any] = {"source": _source(run.info["source"]), "name": info.get("name")}
-    values |= {"nodes": _count(info.get("num_nodes")), "directed edges": _count(info.get("num_edges"))}
+    values: dict[str, Any] = {"source": _source(run.info["source"])}
+    if info.get("name", "graph") != "graph":
+        values["name"] = info["name"]
+    values |= {"nodes": count(info.get("num_nodes")), "directed edges": count(info.get("num_edges"))}
     values["features"] = ", ".join(f"{size:,}" for size in info.get("num_features", [])) or "none"
     values["classes"] = info.get("num_classes") or "none"
     if graph is not None:
         values |= _degree_statistics(graph)
     for name, number in info.get("cleaning", {}).items():
-        values[name.removeprefix("num_").replace("_", " ")] = _count(number)
+        values[name.removeprefix("num_").replace("_", " ")] = count(number)
     values["fingerprint"] = info["fingerprint"]
     return definitions(values)
 
@@ -136,11 +129,11 @@ def _degree_statistics(graph: Graph) -> dict[str, str]:
     return values
 
 
-def recipe_settings(run: Run) -> str:
+def recipe_settings(run: Run, *, seeds: Sequence[int]) -> str:
     """The recipe, table by table."""
     groups = tomllib.loads(run.recipe.to_toml())
     plain = {name: value for name, value in groups.items() if not isinstance(value, dict)}
-    blocks = [f"<h3>recipe</h3>{definitions({**plain, 'seed': run.info['seed']})}"]
+    blocks = [f"<h3>recipe</h3>{definitions({**plain, 'seed': ', '.join(map(str, seeds))})}"]
     blocks += [
         f"<h3>{escape(name)}</h3>{definitions(value)}" for name, value in groups.items() if isinstance(value, dict)
     ]
@@ -164,11 +157,5 @@ def _source(source: Mapping[str, Any]) -> str:
     return " and ".join(names) or "given as a Graph"
 
 
-def _count(number: Any) -> str:
+def count(number: Any) -> str:
     return f"{number:,}" if isinstance(number, int) else "unknown"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.0f} s" if seconds >= 1 else f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -28,7 +28,7 @@ async function start() {
   const data = readJson('data');
   let map = null;
   makeThemeButton(() => map && requestDraw(map));
-  makeCharts(data.series);
+  makeCharts(data.series, data.num_seeds);
   if (data.map) map = await startMap(data.map);
   // For tests and for the curious: where a node is on the screen, what is selected, how many frames were drawn.
   window.graphstrap = {

@@ -241,9 +241,13 @@ function ring(map, node, colour, width) {
   overlay.stroke();
 }
 
-function label(map, [x, y], text, ink, shift = 0) {
-  const { overlay } = map;
+// Text over a place, moved sideways where it would stick out of the map while its place is inside.
+function label(map, [middle, y], text, ink, shift = 0) {
+  const { overlay, view } = map;
   overlay.font = '600 13px system-ui, sans-serif';
+  const half = overlay.measureText(text).width / 2 + 6;
+  const isInside = middle > 0 && middle < view.width && 2 * half < view.width;
+  const x = isInside ? Math.min(view.width - half, Math.max(half, middle)) : middle;
   overlay.textAlign = 'center';
   overlay.textBaseline = 'middle';
   overlay.lineJoin = 'round';

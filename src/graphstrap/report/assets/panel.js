@@ -48,9 +48,9 @@ function showNode(map) {
   const facts = attributesOf(map, map.selected);
   const close = element('button', { type: 'button', class: 'close', 'aria-label': 'Clear the selection', onclick: () => select(map, -1) }, '×');
   panel.append(element('div', { class: 'top' }, element('h3', {}, map.ids[map.selected]), close), factList(facts.slice(0, NUM_FIRST)));
-  panel.append(element('h4', {}, 'Nearest by embedding'), nodeList(map, nearestOf(map, map.selected)));
+  panel.append(element('h4', {}, element('i', { class: 'stroke near' }), 'Nearest by embedding'), nodeList(map, nearestOf(map, map.selected)));
   const linked = map.linked.length;
-  panel.append(element('h4', {}, `Linked in the graph (${linked.toLocaleString('en')})`));
+  panel.append(element('h4', {}, element('i', { class: 'stroke' }), `Linked in the graph (${linked.toLocaleString('en')})`));
   panel.append(nodeList(map, map.linked.slice(0, MAX_LISTED).map((node) => [node, null])));
   if (linked > MAX_LISTED) panel.append(element('p', { class: 'note' }, `and ${linked - MAX_LISTED} more`));
   if (facts.length > NUM_FIRST) panel.append(element('h4', {}, 'More columns'), factList(facts.slice(NUM_FIRST)));
@@ -94,7 +94,7 @@ function categoryLegend(map) {
   const rest = map.count - order.slice(0, NUM_COLOURS).reduce((sum, code) => sum + counts[code], 0);
   if (rest > 0) {
     const line = element('button', { type: 'button', disabled: '' }, element('span', { class: 'dot', colour: css(GREY) }),
-      element('span', { class: 'name' }, 'others and none'), element('span', { class: 'figure' }, rest.toLocaleString('en')));
+      element('span', { class: 'name' }, order.length > NUM_COLOURS ? 'others and none' : 'none'), element('span', { class: 'figure' }, rest.toLocaleString('en')));
     list.append(element('li', {}, line));
   }
   return list;

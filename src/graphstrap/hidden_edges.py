@@ -1,0 +1,37 @@
+"""What embeddings know of edges that were hidden, beside raw features and an untrained encoder: the protocol `links`.
+
+The model is trained anew without the hidden edges, or is the run's own, which saw them; the outcome says which.
+"""
+
+from __future__ import annotations
+
+from graphstrap.estimator import BGRL, random_init
+from graphstrap.evaluate import Embeddings, Evaluation, evaluate_links, hide_edges, summarise_links
+from graphstrap.graph import Graph
+
+
+def score_links(
+    model: BGRL, graph: Graph, *, num_runs: int = 1, refit: bool = True, baselines: bool = True
+) -> dict[str, Evaluation]:
+    """One evaluation for each candidate, the trained one last.
+
+    Args:
+        num_runs: how often edges are drawn and hidden.
+        refit: train anew without them, which takes as long as `fit` did.
+        baselines: also evaluate raw features and an untrained encoder.
+    """
+    runs: dict[str, list[tuple[float, float]]] = {}
+    for seed in range(num_runs):
+        edges = hide_edges(graph, seed=seed)
+        left = edges.remaining
+        candidates: dict[str, Embeddings] = {}
+        if baselines and len(left.features) == 1 and left.x is not None:
+            candidates["raw features"] = left.x
+        if baselines:
+            candidates["random init"] = random_init(left, model.recipe_, seed=model.seed, device=model.device)
+        trained = BGRL(recipe=model.recipe_, seed=model.seed, device=model.device).fit(left) if refit else model
+        candidates[model.recipe_.method.name] = trained.embed(left)
+        for name, h in candidates.items():
+            runs.setdefault(name, []).append(evaluate_links(h, edges))
+    how = "trained anew without them" if refit else "by an encoder that was trained with them"
+    return {name: summarise_links(found, how=how) for name, found in runs.items()}
