@@ -15,6 +15,10 @@ import os
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # On a Hopper GPU PyTorch would give cuBLAS 32 MiB for every stream; no product here is faster with more than these 8.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:2:16:8")
+# On a CPU PyTorch keeps the kernels of the last 1,024 shapes, twice over. Sampled batches bring new ones at every step,
+# and these grew to some 500 MB that nothing used again. A step needs about a dozen. Both are read at the first product.
+os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
+os.environ.setdefault("LRU_CACHE_CAPACITY", "64")
 
 from graphstrap import generate
 from graphstrap.datasets import load
