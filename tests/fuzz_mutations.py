@@ -97,6 +97,7 @@ EVIL_DTYPES = (
     ">i4",
     "|V8",
 )
+SIZES = (1, 3, 4, 1000, 1024, 4096, 60_000, 65_536)
 HEADERS = (
     "2147483648",
     "9223372036854775807",
@@ -363,6 +364,37 @@ def _damage_tensors(path: Path, random: Random) -> None:
     else:
         info = _damaged(info, random)
     save_tensors(path, tensors, kind=kind, info=info)
+
+
+def change_sizes(folder: Path, random: Random) -> None:
+    """Other numbers in the recipes of a run and of a model, each allowed by itself, under checksums that are right."""
+    path = random.choice((folder / "run" / "recipe.toml", folder / "model.safetensors"))
+    if path.suffix == ".toml":
+        path.write_text(_with_other_numbers(path.read_text(), random))
+        return
+    with safe_open(path, framework="pt") as file:
+        header = json.loads(file.metadata()["graphstrap"])
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    info = header["info"]
+    if random.random() < 0.8:
+        info["recipe"] = _with_other_numbers(info["recipe"], random)
+    else:
+        info[random.choice(("num_nodes", "edge_size", "num_classes", "seed"))] = random.choice(SIZES)
+    save_tensors(path, tensors, kind=header["kind"], info=info)
+
+
+def _with_other_numbers(recipe: str, random: Random) -> str:
+    lines = recipe.splitlines()
+    numbers = [i for i, line in enumerate(lines) if re.search(r"(size|num_).*= \[?\d+\]?$", line)]
+    names = [i for i, line in enumerate(lines) if line.startswith("name = ")]
+    for i in random.sample(numbers, random.choice((1, 2, len(numbers)))):
+        count = random.choice((1, 1, 3, 100, 5000))
+        many = ", ".join(str(random.choice(SIZES)) for _ in range(count))
+        lines[i] = re.sub(r"\d+", many if "[" in lines[i] else str(random.choice(SIZES)), lines[i])
+    if random.random() < 0.3:
+        lines[names[1]] = f'name = "{random.choice(("gcn", "mean-pooling", "gat", "mpnn", "mlp"))}"'
+        lines[names[2]] = f'name = "{random.choice(("bgrl", "grace", "dgi", "gmi", "mvgrl", "deepwalk"))}"'
+    return "\n".join(lines) + "\n"
 
 
 def copy_folder(source: Path, target: Path) -> None:

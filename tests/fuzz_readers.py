@@ -14,10 +14,11 @@ import numpy as np
 import torch
 
 from conftest import make_communities
-from fuzz_mutations import copy_folder, mutate
+from fuzz_mutations import change_sizes, copy_folder, mutate
 from graphstrap.datasets import load
 from graphstrap.embed import embed
 from graphstrap.errors import InputError
+from graphstrap.estimator import BGRL
 from graphstrap.graph import Graph
 from graphstrap.io.export import write_table
 from graphstrap.io.npz import read_npz
@@ -58,17 +59,20 @@ class Reader:
     make: Callable[[Path], None]
     read: Callable[[Path], object]
     share: int = 40  # of the cases; slow readers get fewer
+    damage: Callable[[Path, Random], None] = mutate
 
 
 def run_case(name: str, seed: int, good: Path, work: Path) -> str:
     """Damage a copy of the good input and read it: "read" or "refused"; whatever else is raised is a defect."""
     copy_folder(good, work)
-    mutate(work, Random(f"{name}:{seed}"))
+    READERS[name].damage(work, Random(f"{name}:{seed}"))
     try:
         READERS[name].read(work)
     except InputError as error:
         if not 0 < len(str(error)) < 20_000:
             raise AssertionError("an error that says nothing, or as much as the file") from error
+        if "tried to allocate" in str(error):
+            raise AssertionError("a module was built before its sizes were checked") from error
         return "refused"
     return "read"
 
@@ -193,6 +197,20 @@ def _read_model(folder: Path) -> None:
     embed(Model.load(folder), _graph(), device=CPU)
 
 
+def _write_both(folder: Path) -> None:
+    _write_run(folder)
+    _write_model(folder)
+
+
+def _read_both(folder: Path) -> None:
+    """Using a model, and going on with a run: what their recipes ask for is compared with what their files hold."""
+    graph, run = _graph(), Run.open(folder / "run")
+    method = BGRL.of_run(run, graph).model_.module
+    learned = [p for p in method.parameters() if p.requires_grad]
+    run.restore(method, torch.optim.AdamW(learned, fused=True))
+    embed(Model.load(folder), graph, device=CPU)
+
+
 def _write_seeds(folder: Path) -> None:
     (folder / "seeds.json").write_text(json.dumps({"seeds": [0, 1, 2]}) + "\n")
     for seed in range(3):
@@ -238,6 +256,7 @@ READERS: dict[str, Reader] = {
     "checkpoint": Reader(_write_run, _read_checkpoint),
     "run": Reader(_write_run, _read_run),
     "model": Reader(_write_model, _read_model),
+    "sizes": Reader(_write_both, _read_both, 10, change_sizes),
     "recipe": Reader(
         lambda f: cast(None, (f / "r.toml").write_text(RECIPE.to_toml())), lambda f: load_recipe(str(f / "r.toml"))
     ),

@@ -23,7 +23,7 @@ from graphstrap.layerwise import full_pass_fits, has_layers, recalibrate_layers
 from graphstrap.many_graphs import training_part
 from graphstrap.methods import Method, frozen_encoder
 from graphstrap.methods.semi_supervised import SemiSupervised, training_labels
-from graphstrap.model import Model
+from graphstrap.model import Model, Shapes
 from graphstrap.ops import resolve_device
 from graphstrap.parallel import ALONE, Workers, check_shareable, train_in_parallel
 from graphstrap.recipe import Recipe, load_recipe
@@ -148,7 +148,7 @@ class BGRL:
         if run.info.get("warm_start"):
             estimator.model_ = Model.load(run.folder, file_name=START_FILE)
         else:
-            estimator.model_ = build_model(graph, run.recipe, seed=estimator.seed)
+            estimator.model_ = build_model(graph, run.recipe, seed=estimator.seed, saved=run.saved_shapes())
         return estimator
 
     def embed(self, graph: Graph, *, how: str = "auto") -> np.ndarray[Any, Any]:
@@ -358,9 +358,9 @@ def random_init(graph: Graph, recipe: Recipe, *, seed: int, device: str = "auto"
     return embed(model, graph, device=resolve_device(device))
 
 
-def build_model(graph: Graph, recipe: Recipe, *, seed: int) -> Model:
+def build_model(graph: Graph, recipe: Recipe, *, seed: int, saved: tuple[Path, Shapes] | None = None) -> Model:
     """An untrained model for the graphs that it is to be trained on."""
-    return Model.build(training_part(graph, recipe.data.training_graphs), recipe, seed=seed)
+    return Model.build(training_part(graph, recipe.data.training_graphs), recipe, seed=seed, saved=saved)
 
 
 def resolve_recipe(recipe: str | Recipe, graph: Graph, settings: Mapping[str, Any]) -> tuple[Recipe, list[str]]:

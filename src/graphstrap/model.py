@@ -5,10 +5,12 @@ Saved as one safetensors file whose header holds a JSON object; never pickle.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 
 from graphstrap.encoders import edge_size
@@ -22,6 +24,7 @@ from graphstrap.recipe import Recipe, parse_recipe
 from graphstrap.run import MODEL_FILE, load_state, with_prefix
 
 FORMAT_VERSION = 1
+Shapes = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,12 +39,14 @@ class Model:
     num_classes: int = 0  # likewise, where the method learns from labels
 
     @classmethod
-    def build(cls, graph: Graph, recipe: Recipe, *, seed: int) -> Model:
-        """Fresh weights for a graph, its feature transform fitted."""
+    def build(cls, graph: Graph, recipe: Recipe, *, seed: int, saved: tuple[Path, Shapes] | None = None) -> Model:
+        """Fresh weights for a graph, its feature transform fitted; `saved` is what is to replace the weights."""
         data = recipe.data
         transform = FeatureTransform.fit(graph, scaling=data.feature_scaling, structural_size=data.structural_size)
         num_classes = graph.num_classes if recipe.method.name == "semi-supervised" else 0
         sizes = {"num_nodes": graph.num_nodes, "edge_size": edge_size(graph), "num_classes": num_classes}
+        if saved is not None:
+            check_shapes(recipe, transform, saved[1], path=saved[0], **sizes)
         method = _build(recipe, transform, seed=seed, **sizes)
         own_features = None
         if recipe.encoder.own_features:
@@ -112,13 +117,28 @@ class Model:
         recipe = parse_recipe(info["recipe"], origin=str(path))
         transform = FeatureTransform.from_state(info["transform"], with_prefix(tensors, "transform."))
         sizes = {name: info.get(name, 0) for name in ("num_nodes", "edge_size", "num_classes")}
+        weights = with_prefix(tensors, "method.")
+        shapes = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+        check_shapes(recipe, transform, shapes, path=path, **sizes)
         method = _build(recipe, transform, seed=info["seed"], **sizes)
-        load_state(cast(nn.Module, method), with_prefix(tensors, "method."), path)
+        load_state(cast(nn.Module, method), weights, path)
         basis = tensors.get("own_features.basis")
         if basis is not None and (basis.dim() != 2 or len(basis) != transform.output_sizes[0]):
             raise ValueError("the compression of its own features does not fit them")
         own_features = None if basis is None else OwnFeatures(basis)
         return cls(recipe, transform, method, info["seed"], own_features, **sizes)
+
+
+def check_shapes(recipe: Recipe, transform: FeatureTransform, saved: Shapes, *, path: Path, **sizes: int) -> None:
+    """Whether a file's weights are those of the recipe's model, before memory is taken for it: a recipe of a few bytes
+    can ask for any amount. An encoder from elsewhere that cannot be built without memory is built."""
+    try:
+        with torch.device("meta"):
+            module = cast(nn.Module, _build(recipe, transform, seed=0, **sizes))
+    except NotImplementedError:
+        return
+    if {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()} != dict(saved):
+        raise InputError(f"{path} does not fit its recipe: it is from another model")
 
 
 def _build(recipe: Recipe, transform: FeatureTransform, *, seed: int, **sizes: int) -> Method:

@@ -33,7 +33,7 @@ METHOD_NAMES = (
 )
 SAMPLED_METHODS = ("bgrl", "grace", "gca", "dgi", "barlow-twins", "semi-supervised")
 ENCODER_NAMES = ["gcn", "mean-pooling", "gat", "mpnn", "mlp"]  # `methods.add_encoder` appends to it
-_MAX_BYTES, _LARGEST = 1 << 20, 1 << 53
+_MAX_BYTES, _LARGEST, _MOST_VALUES = 1 << 20, 1 << 53, 1000
 CENTRALITIES = ("none", "degree", "pagerank", "eigenvector")
 
 
@@ -371,6 +371,8 @@ def _checked(key: str, value: Any, kind: Any, rules: Mapping[str, Any]) -> Any:
             raise InputError(f"{key} takes a list such as {_toml_value(_example(item_kinds))}, got {value!r}")
         if item_kinds[-1] is Ellipsis:
             item_kinds = (item_kinds[0],) * len(value)
+        if len(value) > _MOST_VALUES:
+            raise InputError(f"{key} takes at most {_MOST_VALUES} values, got {len(value)}")
         if len(value) != len(item_kinds):
             raise InputError(f"{key} takes {len(item_kinds)} values, got {len(value)}")
         return tuple(_checked(key, item, k, rules) for item, k in zip(value, item_kinds, strict=True))

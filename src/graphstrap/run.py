@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -36,9 +36,11 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.io.atomic import atomic_write
 from graphstrap.io.lock import lock_file
-from graphstrap.io.tensors import load_tensors, save_tensors
+from graphstrap.io.tensors import load_tensors, read_shapes, save_tensors
 from graphstrap.plain import read_plain_text
 from graphstrap.recipe import Recipe, parse_recipe
+
+T = TypeVar("T")
 
 FORMAT_VERSION = 1
 LOCK_FILE = "run.lock"
@@ -140,6 +142,12 @@ class Run:
             tensors |= {f"optimizer.{index}.{name}": torch.as_tensor(state[name]) for name in _OPTIMIZER_FIELDS}
         info = {"step": step, "format": FORMAT_VERSION, "run": self.info.get("id")}
         save_tensors(self.checkpoint_path, tensors, kind="checkpoint", info=info)
+
+    def saved_shapes(self) -> tuple[Path, dict[str, tuple[int, ...]]] | None:
+        """The last checkpoint and the shapes of its model's tensors, if there is one."""
+        if not self.checkpoint_path.exists():
+            return None
+        return self.checkpoint_path, with_prefix(read_shapes(self.checkpoint_path), "module.")
 
     def restore(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> int:
         """Load the last checkpoint, if there is one, and forget metrics logged after it. Returns its step."""
@@ -268,6 +276,6 @@ def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
-def with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors whose names begin so, by the rest of their names."""
+def with_prefix(tensors: Mapping[str, T], prefix: str) -> dict[str, T]:
+    """The tensors, or what else, whose names begin so, by the rest of their names."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

@@ -57,6 +57,18 @@ def load_tensors(path: Path, *, kind: str) -> tuple[dict[str, Tensor], dict[str,
     return tensors, info
 
 
+def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """The shapes of a file's tensors, from its header alone."""
+    check_plain(path)
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise InputError(
+            f"{path} is damaged or cut short ({_first_line(error)}): restore it from a copy, or fit again"
+        ) from error
+
+
 def _checksum(tensors: dict[str, Tensor], info: dict[str, Any]) -> str:
     digest = hashlib.blake2b(json.dumps(info).encode(), digest_size=16)
     for name in sorted(tensors):

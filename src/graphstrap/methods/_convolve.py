@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from graphstrap.encoders.gcn import GCN, _join, _project
+from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.view import CLEAN, View
 
@@ -39,5 +40,8 @@ def bilinear_weight(size_1: int, size_2: int, generator: torch.Generator | None)
 def only_gcn(encoder: nn.Module) -> GCN:
     """The encoder, if it can be taken apart."""
     if not isinstance(encoder, GCN):
-        raise ValueError(f"this method looks inside its encoder and knows only GCN, got {type(encoder).__name__}")
+        raise InputError(
+            f"this method looks inside its encoder and knows only GCN, got {type(encoder).__name__}: "
+            "take encoder.name=gcn, or another method"
+        )
     return encoder
