@@ -72,7 +72,7 @@ def run_case(name: str, seed: int, good: Path, work: Path) -> str:
         if not 0 < len(str(error)) < 20_000:
             raise AssertionError("an error that says nothing, or as much as the file") from error
         if "tried to allocate" in str(error):
-            raise AssertionError("a module was built before its sizes were checked") from error
+            raise AssertionError("memory was asked for before sizes were checked") from error
         return "refused"
     return "read"
 

@@ -21,6 +21,8 @@ UNREADABLE = (
     *(zipfile.BadZipFile, zlib.error, tokenize.TokenError),  # NumPy reads an array's header with a Python tokenizer
 )
 
+_MOST_NODES = 10**7
+
 
 class Archive:
     """An open .npz file. Nothing in it is ever unpickled."""
@@ -86,6 +88,14 @@ class Archive:
             wrong = values.min() if values.min() < 0 else values.max()
             self.refuse(key, f"holds {wrong}, but there are only {below} to choose from (0 to {below - 1})")
         return values
+
+    def count(self, key: str) -> int:
+        """A number of nodes. One that a file of this size cannot have anything to say about is refused, before memory
+        is taken for them."""
+        count, most = int(self.integers(key, dimensions=0)), max(_MOST_NODES, 100 * self.path.stat().st_size)
+        if not 0 <= count <= most:
+            self.refuse(key, f"is {count}, expected 0 to {most:,} in a file of this size: is the number right?")
+        return count
 
     def names(self, key: str) -> tuple[str, ...] | None:
         """A row of text, or None where the key is absent."""

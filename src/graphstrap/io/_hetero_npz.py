@@ -24,7 +24,7 @@ from graphstrap.io._archive import Archive, Array
 
 def read_hetero(archive: Archive, directed: bool | None) -> Graph:
     node_types = archive.names("node_types") or ()
-    counts = [_count(archive, node_type) for node_type in node_types]
+    counts = [archive.count(f"num_nodes:{node_type}") for node_type in node_types]
     offsets = (0, *accumulate(counts))
     first = dict(zip(node_types, offsets, strict=False))
     sizes = dict(zip(node_types, counts, strict=True))
@@ -44,13 +44,6 @@ def read_hetero(archive: Archive, directed: bool | None) -> Graph:
         splits=_splits(archive, first, sizes),
         name=archive.path.stem,
     )
-
-
-def _count(archive: Archive, node_type: str) -> int:
-    count = int(archive.integers(f"num_nodes:{node_type}", dimensions=0))
-    if count < 0:
-        archive.refuse(f"num_nodes:{node_type}", f"is {count}, expected 0 or more")
-    return count
 
 
 def _edges(archive: Archive, first: dict[str, int], sizes: dict[str, int]) -> tuple[tuple[str, ...], Array, Array]:

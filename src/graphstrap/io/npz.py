@@ -109,7 +109,7 @@ def _features(archive: Archive) -> Features | None:
 
 def _count_nodes(archive: Archive, x: Features | None) -> int:
     if "num_nodes" in archive:
-        return int(archive.integers("num_nodes", dimensions=0))
+        return archive.count("num_nodes")
     if x is not None:
         return int(x.shape[0])
     if "y" in archive:
