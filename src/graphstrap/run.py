@@ -37,7 +37,7 @@ from graphstrap.graph import Graph
 from graphstrap.io.atomic import atomic_write
 from graphstrap.io.lock import lock_file
 from graphstrap.io.tensors import load_tensors, read_shapes, save_tensors
-from graphstrap.plain import read_plain_text
+from graphstrap.plain import check_plain, read_plain_text
 from graphstrap.recipe import Recipe, parse_recipe
 
 T = TypeVar("T")
@@ -213,8 +213,11 @@ class Run:
         return [one for one in records if type(one.get("step", 0)) is int]
 
     def _append(self, name: str, record: Mapping[str, Any]) -> None:
+        path = self.folder / name
+        if path.exists():
+            check_plain(path)
         try:
-            with (self.folder / name).open("a", encoding="utf-8") as file:
+            with path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
         except OSError as error:
             raise InputError(f"{self.folder}/{name} cannot be written: {error.strerror or error}") from error
