@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from graphstrap.edge_table import Cleaning, EdgeTable, as_floats, as_integers, check_choice, count_nodes
+from graphstrap.errors import InputError
 from graphstrap.quantised import QuantisedMatrix
 from graphstrap.scaled import ScaledMatrix
 from graphstrap.sparse import SparseMatrix
@@ -358,7 +359,10 @@ def as_features(x: Any) -> Features | None:
         return x
     if hasattr(x, "tocsr"):
         return SparseMatrix.from_scipy(x)
-    return torch.as_tensor(x, dtype=torch.float32)
+    dense = torch.as_tensor(x, dtype=torch.float32)
+    if dense.dim() != 2:
+        raise InputError(f"x takes a row of numbers for each node, got shape {tuple(dense.shape)}")
+    return dense
 
 
 def readable(block: Block | None) -> Features | None:
