@@ -102,6 +102,45 @@ def test_a_stopped_job_is_saved_and_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.distributed
+def test_a_killed_launcher_takes_its_workers_along_and_is_replaced(tmp_path: Path) -> None:
+    fit = [sys.executable, "-m", "graphstrap", *FIT, "--set", "train.steps=200", "--workers", "2"]
+    fit += ["--set", "train.checkpoint_seconds=0.1"]
+    subprocess.run([*fit, "--run", tmp_path / "whole"], check=True)
+    job = subprocess.Popen([*fit, "--run", tmp_path / "cut", "--restarts", "1"], stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "cut" / "checkpoint.safetensors").exists():
+        assert job.poll() is None
+        time.sleep(0.02)
+    (launcher,) = children_of(job.pid)
+    workers = children_of(launcher)
+    assert len(workers) == 2
+    os.kill(launcher, signal.SIGKILL)
+    said = job.communicate()[1]
+    assert job.returncode == 0, said
+    assert "training was ended by SIGKILL: it goes on" in said
+    assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
+    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "cut")]
+    assert models[0] == models[1]
+    assert len(Run.open(tmp_path / "cut").restarts()) == 1
+
+
+@pytest.mark.distributed
+def test_two_jobs_in_one_folder_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    steps = ["--set", "train.steps=100000", "--set", "train.checkpoint_seconds=0.1"]
+    job = subprocess.Popen([sys.executable, "-m", "graphstrap", *FIT, *steps, "--workers", "2", "--run", folder])
+    while not (folder / "checkpoint.safetensors").exists():
+        assert job.poll() is None
+        time.sleep(0.02)
+    command = [sys.executable, "-m", "graphstrap", "resume", str(folder), "--workers", "2", "--quiet"]
+    second = subprocess.run(command, capture_output=True, text=True)
+    job.send_signal(signal.SIGTERM)
+    assert job.wait(timeout=60) == 0
+    assert second.returncode == 2
+    assert second.stderr.count("is in use by process") == 1
+    assert "Traceback" not in second.stderr
+
+
+@pytest.mark.distributed
 def test_seeds_spread_over_workers_are_the_same_models(tmp_path: Path) -> None:
     fit = [sys.executable, "-m", "graphstrap", *FIT, "--set", "train.steps=10", "--seeds", "3"]
     one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}

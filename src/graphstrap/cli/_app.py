@@ -23,6 +23,7 @@ from graphstrap.cli.report import report
 from graphstrap.cli.reproduce import reproduce
 from graphstrap.cli.resume import resume
 from graphstrap.errors import InputError
+from graphstrap.parallel import LostWorkerError, end_with_parent
 from graphstrap.train import DivergedError, InterruptedTrainingError
 
 VERBS: dict[str, Callable[..., None]] = {
@@ -55,6 +56,7 @@ app.add_typer(bench, name="bench")
 
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    end_with_parent()
     given = sys.argv[1:] if arguments is None else arguments
     try:
         app(args=given, obj=list(given), standalone_mode=True)
@@ -63,6 +65,9 @@ def run(arguments: list[str] | None = None) -> int:
     except (InputError, DivergedError) as error:
         print(f"graphstrap: {error}", file=sys.stderr)
         return 2
+    except LostWorkerError as error:
+        print(f"graphstrap: {error}", file=sys.stderr)
+        return 1
     except InterruptedTrainingError as stop:
         print(f"graphstrap: {stop}", file=sys.stderr)
         return 130

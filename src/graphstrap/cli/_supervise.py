@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -9,25 +10,40 @@ from pathlib import Path
 from types import FrameType
 
 from graphstrap.cli import _options as o
+from graphstrap.parallel import PARENT
 
 
 def supervise(arguments: list[str], *, run: Path, restarts: int) -> int:
     """Run `graphstrap ARGUMENTS`, and go on from the last checkpoint each time that a signal ends it; the exit code.
 
-    Training that ends by itself, well or not, is not started again: the same mistake would only be made twice.
+    Training that ends by itself, well or not, is not started again: the same mistake would only be made twice. Nor
+    does it outlive this process. Several workers are started again by their own launcher first.
     """
     start = [sys.executable, "-m", "graphstrap"]
     command = [*start, *arguments]
     for left in range(restarts, -1, -1):
         code = _run(command)
+        if code == 128 + signal.SIGKILL:  # its workers were killed more often than their launcher goes along with
+            code = -signal.SIGKILL
         if code >= 0:
             return code
         has_run = (run / "run.json").exists() or (run / "seeds.json").exists()
         if left:
             o.note(f"training was ended by {signal.Signals(-code).name}: it goes on, {left} restarts left")
-        command = [*start, "resume", str(run), *(["--quiet"] if "--quiet" in arguments else [])] if has_run else command
+        command = [*start, "resume", str(run), *_passed_on(arguments)] if has_run else command
     o.note(f"training was ended by {signal.Signals(-code).name}: go on with `graphstrap resume {run}`")
     return 128 - code
+
+
+def _passed_on(arguments: list[str]) -> list[str]:
+    """Those options of `fit` that `resume` has too."""
+    kept = []
+    for place, argument in enumerate(arguments):
+        if argument in ("--quiet", "-q") or argument.startswith(("--workers=", "--engine=")):
+            kept.append(argument)
+        elif argument in ("--workers", "--engine"):
+            kept += arguments[place : place + 2]
+    return kept
 
 
 def without_restarts(arguments: list[str]) -> list[str]:
@@ -42,7 +58,7 @@ def without_restarts(arguments: list[str]) -> list[str]:
 
 def _run(command: list[str]) -> int:
     """The exit code, negative where a signal ended it. SIGTERM goes on to it; Ctrl-C reaches it by itself."""
-    process = subprocess.Popen(command)
+    process = subprocess.Popen(command, env={**os.environ, PARENT: str(os.getpid())})
 
     def pass_on(number: int, frame: FrameType | None) -> None:
         process.terminate()

@@ -1,6 +1,19 @@
 """Several processes on PyTorch's own engine: `workers.py` is who they are, `training.py` all that differs from one."""
 
+from graphstrap.parallel.orphans import PARENT, end_with_parent
 from graphstrap.parallel.training import check_shareable, train_in_parallel
-from graphstrap.parallel.workers import ALONE, Workers, is_worker, joined, launch, num_restarts
+from graphstrap.parallel.workers import ALONE, LostWorkerError, Workers, is_worker, joined, launch, num_restarts
 
-__all__ = ["ALONE", "Workers", "check_shareable", "is_worker", "joined", "launch", "num_restarts", "train_in_parallel"]
+__all__ = [
+    "ALONE",
+    "PARENT",
+    "LostWorkerError",
+    "Workers",
+    "check_shareable",
+    "end_with_parent",
+    "is_worker",
+    "joined",
+    "launch",
+    "num_restarts",
+    "train_in_parallel",
+]

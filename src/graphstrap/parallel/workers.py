@@ -2,8 +2,9 @@
 
     graphstrap fit ... --workers 2               starts them here, with torchrun's launcher
     torchrun --nproc-per-node 2 -m graphstrap fit ...    starts them from outside, on one host or on many
+    graphstrap fit ... --workers 2 --engine ray  lets Ray start them, see `on_ray.py`
 
-Both set RANK, WORLD_SIZE, LOCAL_RANK and an address to meet at; `joined` reads them. Tensors on a CPU travel by gloo,
+All set RANK, WORLD_SIZE, LOCAL_RANK and an address to meet at; `joined` reads them. Tensors on a CPU travel by gloo,
 those on a GPU by NCCL. A program that nobody started so is one worker, ALONE, for whom nothing is sent anywhere.
 """
 
@@ -25,13 +26,18 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from graphstrap.errors import InputError
+from graphstrap.parallel.orphans import PARENT
 
 T = TypeVar("T")
 
 # The first worker evaluates, saves and finishes while the others wait; one that died is noticed at once.
 _PATIENCE = timedelta(hours=6)
-_MAX_RESTARTS = 3
-_RESTARTS = "GRAPHSTRAP_RESTARTS"
+MAX_RESTARTS = 3
+RESTARTS = "GRAPHSTRAP_RESTARTS"
+
+
+class LostWorkerError(Exception):
+    """Another worker has ended, or cannot be reached. Why is not known here."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +59,16 @@ class Workers:
     def add(self, tensor: Tensor) -> Tensor:
         """The sum over workers, in place; the same bits for each of them."""
         if self.size > 1:
-            dist.all_reduce(tensor)
+            with _in_touch():
+                dist.all_reduce(tensor)
         return tensor
 
     def take_from_first(self, tensors: Sequence[Tensor]) -> None:
         """Overwrite these with the first worker's."""
         if self.size > 1:
-            for tensor in tensors:
-                dist.broadcast(tensor, src=0)
+            with _in_touch():
+                for tensor in tensors:
+                    dist.broadcast(tensor, src=0)
 
     def take_module_from_first(self, module: nn.Module) -> None:
         with torch.no_grad():
@@ -69,20 +77,32 @@ class Workers:
     def wait(self) -> None:
         """Until all have come this far."""
         if self.size > 1:
-            dist.barrier()
+            with _in_touch():
+                dist.barrier()
 
 
 ALONE = Workers()
 
 
+@contextmanager
+def _in_touch() -> Iterator[None]:
+    """A LostWorkerError where the other side is gone."""
+    try:
+        yield
+    except RuntimeError as error:
+        if any(word in str(error) for word in ("onnection", "Broken pipe", "imed out", "NCCL")):
+            raise LostWorkerError("another worker has ended, so this one ends too: see above why") from error
+        raise
+
+
 def is_worker() -> bool:
-    """Whether a launcher has started this process as one of several."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
+    """Whether a launcher has started this process, as one of several or, by Ray, of any number."""
+    return dist.is_initialized() or (int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ)
 
 
 def num_restarts() -> int:
     """How often the workers of this job have been started again, by our launcher or by torchrun."""
-    return int(os.environ.get(_RESTARTS, "0")) + int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    return int(os.environ.get(RESTARTS, "0")) + int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 @contextmanager
@@ -90,6 +110,13 @@ def joined(device: torch.device) -> Iterator[Workers]:
     """The workers that this process is one of, met; ALONE where nobody started others."""
     if not is_worker():
         yield ALONE
+        return
+    if dist.is_initialized():  # by Ray, which has also chosen the GPU
+        try:
+            yield Workers(dist.get_rank(), dist.get_world_size())
+        except BaseException:
+            dist.destroy_process_group()  # the process lives on: the others are not to wait for it
+            raise
         return
     if device.type == "cuda":
         local = int(os.environ.get("LOCAL_RANK", "0"))
@@ -109,6 +136,11 @@ def joined(device: torch.device) -> Iterator[Workers]:
         dist.destroy_process_group()
 
 
+def threads_of_each(num_workers: int) -> int:
+    """This host's cores, divided among its workers."""
+    return max(1, (os.cpu_count() or 1) // num_workers)
+
+
 def launch(arguments: Sequence[str], num_workers: int) -> int:
     """Run `graphstrap ARGUMENTS` in so many processes on this host; the exit code.
 
@@ -120,7 +152,7 @@ def launch(arguments: Sequence[str], num_workers: int) -> int:
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # workers say what is wrong themselves
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // num_workers)))
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads_of_each(num_workers)))
     config: Any = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -131,8 +163,8 @@ def launch(arguments: Sequence[str], num_workers: int) -> int:
         max_restarts=0,
         monitor_interval=0.2,
     )
-    for attempt in range(_MAX_RESTARTS + 1):
-        os.environ[_RESTARTS] = str(attempt)
+    for attempt in range(MAX_RESTARTS + 1):
+        os.environ |= {RESTARTS: str(attempt), PARENT: str(os.getpid())}
         try:
             elastic_launch(config, sys.executable)("-m", "graphstrap", *arguments)
             return 0
@@ -140,9 +172,11 @@ def launch(arguments: Sequence[str], num_workers: int) -> int:
             return 0 if stop.sigval == signal.SIGTERM else 130  # the workers have saved: see `train.interrupt`
         except ChildFailedError as error:
             codes = [failure.exitcode for failure in error.failures.values()]
-            if min(codes) >= 0 or attempt == _MAX_RESTARTS:
-                return max(1, *(abs(code) for code in codes))
+            if min(codes) >= 0:
+                return max(1, *codes)
+            if attempt == MAX_RESTARTS:
+                return 128 + signal.SIGKILL  # as a shell says of a killed one
             print("graphstrap: a worker was killed, all start again from the last checkpoint", file=sys.stderr)
         finally:
-            del os.environ[_RESTARTS]
+            del os.environ[RESTARTS], os.environ[PARENT]
     raise AssertionError("the last attempt returns")

@@ -14,7 +14,6 @@ from torch import Tensor
 from graphstrap.graph import Graph
 from graphstrap.methods import Method
 from graphstrap.recipe import Recipe
-from graphstrap.run import Run
 from graphstrap.train.interrupt import Interrupt
 from graphstrap.train.log import Journal, Log
 from graphstrap.train.memory import keep_freed_memory
@@ -84,7 +83,7 @@ def train_together(
     with ExitStack() as at_exit:
         interrupt = at_exit.enter_context(interrupt or Interrupt())  # before anything is written: a signal then saves
         for trainee in trainees:
-            if isinstance(trainee.run, Run):
+            if trainee.run is not None:
                 at_exit.enter_context(trainee.run.locked())
         courses = [_Course(trainee, graph, recipe, make_step) for trainee in trainees]
         take_steps = StepsTogether([course.take_step for course in courses])
