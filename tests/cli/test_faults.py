@@ -171,6 +171,25 @@ def test_ctrl_c_while_duckdb_writes_is_a_keyboard_interrupt() -> None:
         raise duckdb.InterruptException("INTERRUPT Error: Interrupted!")
 
 
+@pytest.mark.parametrize(("name", "expected"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_in_a_long_query_ends_prepare_and_leaves_nothing(tmp_path: Path, name: str, expected: int) -> None:
+    import duckdb
+
+    edges = tmp_path / "edges.csv"
+    ends = "hash(i) % 1000000 AS source, hash(-i) % 1000000 AS target"
+    with duckdb.connect() as connection:
+        connection.execute(f"COPY (SELECT {ends} FROM range(6000000) t(i)) TO '{edges}'")
+    process = start([*COMMAND, "prepare", "--edges", str(edges), "--to", str(tmp_path / "store"), "--quiet"])
+    wait_until(lambda: (tmp_path / ".store.building").exists())
+    time.sleep(1.0)  # the table is being copied
+    begin = time.monotonic()
+    process.send_signal(getattr(signal, name))
+    code, text = finish(process)
+    assert (code, text) == (expected, "graphstrap: stopped; no half-written file is left\n")
+    assert time.monotonic() - begin < 30
+    assert [path.name for path in tmp_path.iterdir()] == ["edges.csv"]
+
+
 def test_ctrl_c_in_any_verb_gives_one_sentence(tmp_path: Path) -> None:
     """A signal while a verb is at work."""
     code = (

@@ -22,18 +22,21 @@ def stoppable(verb: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(verb)
     def run(*arguments: object, **options: object) -> None:
         in_main = threading.current_thread() is threading.main_thread()
-        before = signal.signal(signal.SIGTERM, _terminate) if in_main else None
+        terminated = False  # remembered: on its way through a library the exception may become another
+
+        def terminate(number: int, frame: FrameType | None) -> None:
+            nonlocal terminated
+            terminated = True
+            raise Terminated
+
+        before = signal.signal(signal.SIGTERM, terminate) if in_main else None
         try:
             verb(*arguments, **options)
         except KeyboardInterrupt as stop:
             print("graphstrap: stopped; no half-written file is left", file=sys.stderr)
-            raise typer.Exit(143 if isinstance(stop, Terminated) else 130) from stop
+            raise typer.Exit(143 if terminated else 130) from stop
         finally:
             if in_main:
                 signal.signal(signal.SIGTERM, before)
 
     return run
-
-
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise Terminated

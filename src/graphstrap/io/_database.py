@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -44,9 +46,42 @@ def connect(
     connection = duckdb.connect(path, config=settings)
     try:
         connection.execute("SET TimeZone = 'UTC'")
-        yield connection
+        with _stopped_by_signals(connection):
+            yield connection
     finally:
         connection.close()
+
+
+@contextmanager
+def _stopped_by_signals(connection: DuckDBPyConnection) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end a query at once: by itself DuckDB looks for them now and then, up to ten seconds later.
+
+    Python's own handler only runs when the query has ended, so a thread waits for the byte that a signal leaves.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    if before != -1:  # a notebook's event loop waits for these bytes
+        signal.set_wakeup_fd(before)
+
+    def watch() -> None:
+        while number := reader.recv(1):
+            if number[0] in (signal.SIGINT, signal.SIGTERM):
+                connection.interrupt()
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        if before == -1:
+            signal.set_wakeup_fd(-1)
+        writer.close()
+        watcher.join()
+        reader.close()
 
 
 @contextmanager
