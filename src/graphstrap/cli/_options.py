@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import typer
 
 from graphstrap.ensemble import fold_folders
 from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL
 from graphstrap.graph import Graph
-from graphstrap.parallel import is_worker, launch
+from graphstrap.parallel import is_worker, launch, launch_on_ray
 from graphstrap.run import Run
 from graphstrap.seeds import seed_folders
 from graphstrap.source import Source
@@ -27,6 +29,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
 NumWorkers = Annotated[
     int, typer.Option("--workers", help="Processes on this host that share the work (see docs/parallel.md).", min=1)
 ]
+Engine = Annotated[str, typer.Option(help="What starts the workers: torch, or ray (extra `ray`).")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no notes.")]
 
 SourceColumn = Annotated[str | None, typer.Option(help="Edge column of source ids [default: `source`, or the first].")]
@@ -49,6 +52,19 @@ def launched(context: typer.Context, num_workers: int) -> None:
     """Where several workers are asked for and this is none of them yet: run the same command in each, and leave."""
     if num_workers > 1 and not is_worker():
         raise typer.Exit(launch(context.find_root().obj, num_workers))
+
+
+def launched_by(engine: str, context: typer.Context, num_workers: int, *, run: Path, on: torch.device) -> None:
+    """`launched`, by torchrun's launcher or by Ray."""
+    if engine not in ("torch", "ray"):
+        raise InputError(f"--engine is torch or ray, got {engine!r}")
+    if engine == "torch":
+        launched(context, num_workers)
+    elif not is_worker():
+        from graphstrap.cli._app import run as run_command
+
+        work = partial(run_command, context.find_root().obj)
+        raise typer.Exit(launch_on_ray(work, run=run, num_workers=num_workers, on_gpus=on.type == "cuda"))
 
 
 def names(text: str | None) -> tuple[str, ...] | None:

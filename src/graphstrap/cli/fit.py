@@ -60,6 +60,7 @@ def fit(
     ] = 0,
     device: o.Device = "auto",
     workers: o.NumWorkers = 1,
+    engine: o.Engine = "torch",
     source_column: o.SourceColumn = None,
     target_column: o.TargetColumn = None,
     weight_column: o.WeightColumn = None,
@@ -126,7 +127,7 @@ def fit(
     if folds is not None:
         _fit_folds(estimator, where, run, number=folds, part=folds_of, quiet=quiet)
         return
-    o.launched(context, workers)
+    o.launched_by(engine, context, workers, run=run, on=on)
     with joined(on) as several:
         quiet = quiet or not several.is_first
         mirrors = make_mirrors(send_to or [] if several.is_first else [])

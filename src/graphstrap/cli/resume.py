@@ -19,7 +19,13 @@ from graphstrap.source import Source
 from graphstrap.train import InterruptedTrainingError
 
 
-def resume(context: typer.Context, folder: o.RunFolder, workers: o.NumWorkers = 1, quiet: o.Quiet = False) -> None:
+def resume(
+    context: typer.Context,
+    folder: o.RunFolder,
+    workers: o.NumWorkers = 1,
+    engine: o.Engine = "torch",
+    quiet: o.Quiet = False,
+) -> None:
     """Go on with an interrupted run; on the same machine the result is the uninterrupted run's, bit for bit."""
     folds = fold_folders(folder)
     runs = [Run.open(one) for one in folds or seed_folders(folder) or [folder]]
@@ -28,8 +34,9 @@ def resume(context: typer.Context, folder: o.RunFolder, workers: o.NumWorkers = 
         return
     if folds and workers > 1:
         raise InputError("folds are trained one by one: leave out --workers")
-    o.launched(context, workers)
-    with joined(resolve_device(runs[0].info["device"])) as several:
+    on = resolve_device(runs[0].info["device"])
+    o.launched_by(engine, context, workers, run=folder, on=on)
+    with joined(on) as several:
         resume_runs(folder, runs, workers=several, quiet=quiet)
 
 
