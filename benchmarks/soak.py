@@ -3,14 +3,15 @@
     python benchmarks/soak.py [--minutes 60] [--nodes 50000] [--device cpu] [--to benchmarks/results/soak_cpu.json]
 
 A random graph of 20 edges a node and 64 columns, fan-out 10 and 5, 512 roots, with checkpoints every 20 s into a run
-folder and metrics logged. Resident memory (on CUDA also what is allocated there) is taken every 20 steps. Flat means:
-a line through the second half rises by less than 2 % of its mean an hour, or by less than 32 MB over that half. A
-picture lands beside the JSON.
+folder and metrics logged. Resident memory, the heap in use and, on CUDA, what is allocated there are taken every 20
+steps. Flat means: a line through the second half of resident memory rises by less than 2 % of its mean an hour, or by
+less than 32 MB over that half. A picture lands beside the JSON.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import tempfile
 import time
@@ -26,18 +27,20 @@ from graphstrap.estimator import BGRL
 from graphstrap.graph import Graph
 from graphstrap.train import InterruptedTrainingError
 
+Point = tuple[float, int, float, float, float]  # seconds, step, MB resident, on the GPU and in use of the heap
+
 
 class Curve:
     """A mirror of metrics that notes how much memory there is, and stops the training when the time is over."""
 
     def __init__(self, minutes: float) -> None:
         self.begin, self.end = time.monotonic(), time.monotonic() + 60 * minutes
-        self.points: list[tuple[float, int, float, float]] = []
+        self.points: list[Point] = []
 
     def __call__(self, record: Mapping[str, Any]) -> None:
         now = time.monotonic()
         on_device = torch.cuda.memory_allocated() / 2**20 if torch.cuda.is_available() else 0.0
-        self.points.append((now - self.begin, record["step"], resident_mb(), on_device))
+        self.points.append((now - self.begin, record["step"], resident_mb(), on_device, used_mb()))
         if now > self.end:
             raise InterruptedTrainingError(record["step"])
 
@@ -49,6 +52,22 @@ def resident_mb() -> float:
     raise OSError("no VmRSS in /proc/self/status")
 
 
+class _MallInfo(ctypes.Structure):
+    """What glibc's `mallinfo2` gives; `uordblks` is what of its heaps is in use."""
+
+    _names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+    _fields_ = [(name, ctypes.c_size_t) for name in _names.split()]
+
+
+def used_mb() -> float:
+    """Heap in use: what is resident beyond it are gaps that a later block may fill, and files. 0 without glibc."""
+    ask = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if ask is None:
+        return 0.0
+    ask.restype = _MallInfo
+    return float(ask().uordblks) / 2**20
+
+
 def make_graph(num_nodes: int) -> Graph:
     random = np.random.default_rng(0)
     ends = random.integers(0, num_nodes, (2, 10 * num_nodes))
@@ -57,7 +76,7 @@ def make_graph(num_nodes: int) -> Graph:
     )
 
 
-def slope(points: list[tuple[float, int, float, float]]) -> tuple[float, float]:
+def slope(points: list[Point]) -> tuple[float, float]:
     """MB a second through the second half of the curve, and its mean."""
     late = np.array(points[len(points) // 2 :])
     return float(np.polyfit(late[:, 0], late[:, 2], 1)[0]), float(late[:, 2].mean())
@@ -88,7 +107,8 @@ def main() -> None:
         "mean_mb_of_second_half": round(mean, 1),
         "rise_mb_an_hour": round(rise * 3600, 2),
         "flat": is_flat,
-        "curve": [[round(t, 1), step, round(mb, 1), round(gpu, 1)] for t, step, mb, gpu in thinned(curve.points)],
+        "curve_of": ["seconds", "step", "resident_mb", "gpu_mb", "heap_in_use_mb"],
+        "curve": [[round(number, 1) for number in point] for point in thinned(curve.points)],
         "environment": describe_environment(),
         "git": describe_git(),
     }
@@ -99,11 +119,11 @@ def main() -> None:
     raise SystemExit(0 if is_flat else 1)
 
 
-def thinned(points: list[tuple[float, int, float, float]], most: int = 600) -> list[tuple[float, int, float, float]]:
+def thinned(points: list[Point], most: int = 600) -> list[Point]:
     return points[:: max(1, len(points) // most)]
 
 
-def draw(points: list[tuple[float, int, float, float]], path: Path) -> None:
+def draw(points: list[Point], path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -111,6 +131,8 @@ def draw(points: list[tuple[float, int, float, float]], path: Path) -> None:
 
     figure, axes = plt.subplots(figsize=(8, 3), layout="constrained")
     axes.plot([p[0] / 60 for p in points], [p[2] for p in points], label="resident")
+    if any(p[4] for p in points):
+        axes.plot([p[0] / 60 for p in points], [p[4] for p in points], label="in use of the heap")
     if any(p[3] for p in points):
         axes.plot([p[0] / 60 for p in points], [p[3] for p in points], label="on the GPU")
     axes.set(xlabel="minutes", ylabel="MB", ylim=(0, None), title="Memory of sampled training")
