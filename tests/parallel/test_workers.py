@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -63,6 +65,29 @@ assert not any("gloo" in name for name in after), after
     (tmp_path / "script.py").write_text(script)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     subprocess.run([*torchrun, tmp_path / "script.py"], check=True)
+
+
+@pytest.mark.parametrize(("rank", "address"), [("1", "127.0.0.1"), ("0", "127.0.0.1"), ("1", "nobody.invalid")])
+def test_a_meeting_that_nobody_comes_to_ends_in_a_sentence(tmp_path: Path, rank: str, address: str) -> None:
+    with closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    program = (
+        "import sys, datetime, graphstrap.parallel.workers as workers; from graphstrap.cli._app import run; "
+        "workers.MEETING = datetime.timedelta(seconds=3); sys.exit(run(sys.argv[1:]))"
+    )
+    environment = {"RANK": rank, "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": address, "MASTER_PORT": port}
+    done = subprocess.run(
+        [sys.executable, "-c", program, *FIT, "--run", str(tmp_path / "run")],
+        env={**os.environ, **environment},
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=120,
+    )
+    said = done.stderr.splitlines()[-1]
+    assert done.returncode == 2
+    assert f"worker {rank} met nobody at {address}:{port} within 3 s" in said
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.distributed

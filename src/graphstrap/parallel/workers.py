@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.rendezvous import rendezvous
 
 from graphstrap.errors import InputError
 from graphstrap.parallel.orphans import PARENT
@@ -32,6 +33,7 @@ T = TypeVar("T")
 
 # The first worker evaluates, saves and finishes while the others wait; one that died is noticed at once.
 _PATIENCE = timedelta(hours=6)
+MEETING = timedelta(minutes=5)
 MAX_RESTARTS = 3
 RESTARTS = "GRAPHSTRAP_RESTARTS"
 
@@ -129,11 +131,26 @@ def joined(device: torch.device) -> Iterator[Workers]:
     # Its functions take the group of all workers as a default argument: imported after the group is made, as by an
     # optimiser, they would keep it and its threads alive, and such a thread may abort the interpreter as it exits.
     importlib.import_module("torch.distributed.nn")
-    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=_PATIENCE)
+    store, rank, size = _meet()
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_PATIENCE)
     try:
         yield Workers(dist.get_rank(), dist.get_world_size())
     finally:
         dist.destroy_process_group()
+
+
+def _meet() -> tuple[Any, int, int]:
+    """Where the workers leave their addresses for each other; this one's number, and how many they are."""
+    try:
+        store, rank, size = next(rendezvous("env://", timeout=MEETING))
+    except (dist.DistError, ValueError) as error:
+        place = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+        raise InputError(
+            f"worker {os.environ['RANK']} met nobody at {place} within {MEETING.total_seconds():.0f} s: is that the "
+            f"address of the first host, and have all {os.environ['WORLD_SIZE']} workers been started?"
+        ) from error
+    return store, rank, size
 
 
 def threads_of_each(num_workers: int) -> int:
