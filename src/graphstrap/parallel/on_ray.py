@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -48,12 +50,15 @@ def launch_on_ray(work: Callable[[], int], *, run: Path, num_workers: int, on_gp
     options: dict[str, Any] = {} if on_cluster else {"include_dashboard": False, "num_cpus": cores * num_workers}
     run = run.absolute()
     notes = run.parent / f".{run.name}.ray"
+    on_stop = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(
             logging_config=ray.LoggingConfig(log_level="ERROR"),
             runtime_env={"env_vars": {"OMP_NUM_THREADS": str(cores), **given}},
             **options,
         )
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, on_stop)  # Ray's own one aborts the process
         trainer = TorchTrainer(
             _work,
             train_loop_config={"work": work, "run": str(run), "folder": os.getcwd()},
