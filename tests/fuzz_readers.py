@@ -4,6 +4,7 @@ it is read. `run_case` damages a copy of the good input and reads that."""
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,11 +127,13 @@ def _write_ogb(folder: Path) -> None:
 def _read_prepared(folder: Path) -> None:
     prepare_tables(str(folder / "edges.csv"), str(folder / "nodes.csv"), str(folder / "store"), job=JOB)
     verify_store(folder / "store")
+    shutil.rmtree(folder / "store")  # one that is there would be refused
 
 
 def _read_ogb(folder: Path) -> None:
     prepare_ogb(str(folder), str(folder / "store"), job=JOB)
     verify_store(folder / "store")
+    shutil.rmtree(folder / "store")
 
 
 def _read_store(folder: Path) -> None:
