@@ -2,8 +2,8 @@
 
     python benchmarks/kills.py [--kills 20] [--seed 0] [--to benchmarks/results/kills.json]
 
-The job is `graphstrap fit digits --workers 2 --restarts N`: a process that watches, a launcher, two workers. After each
-checkpoint and a random pause one of the four is killed. Workers are started again by the launcher, the launcher by
+The job is `graphstrap fit digits --workers 2 --restarts N`: a process that watches, a launcher, two workers. At random
+steps, and a random moment after the next checkpoint, one of the four is killed. Workers are started again by the launcher, the launcher by
 the one that watches, and where that one is hit, as a scheduler does, by `graphstrap resume --workers 2` from here.
 The JSON says who was killed at which step, what restarts.jsonl holds, and the accuracy beside an undisturbed job's and
 beside other seeds'.
@@ -61,9 +61,10 @@ def step_of(run: Path) -> int:
     return int(records[-1]["step"]) if records else 0
 
 
-def disturb(run: Path, fit: list[str], num_kills: int, chance: random.Random) -> list[dict[str, Any]]:
-    """Run the job to its end with so many kills; who was killed, and when."""
+def disturb(run: Path, fit: list[str], at_steps: list[int], chance: random.Random) -> list[dict[str, Any]]:
+    """Run the job to its end with a kill after each of these steps; who was killed, and when."""
     killed: list[dict[str, Any]] = []
+    num_kills = len(at_steps)
     job, watched = subprocess.Popen([*fit, "--restarts", str(num_kills)]), True
     while True:
         before = saved_at(run)
@@ -79,6 +80,8 @@ def disturb(run: Path, fit: list[str], num_kills: int, chance: random.Random) ->
         candidates = processes_of(job.pid, watched=watched)
         if len(killed) == num_kills or len(candidates) != 3 + watched or (run / "model.safetensors").exists():
             continue
+        if step_of(run) < at_steps[len(killed)]:
+            continue
         role, process = chance.choice(candidates)
         os.kill(process, signal.SIGKILL)
         killed.append({"killed": role, "after_step": step_of(run)})
@@ -86,7 +89,7 @@ def disturb(run: Path, fit: list[str], num_kills: int, chance: random.Random) ->
 
 
 def accuracy(run: Path) -> float:
-    command = [*COMMAND, "evaluate", str(run), "--protocol", "paper", "--splits", "5", "--json"]
+    command = [*COMMAND, "evaluate", str(run), "--protocol", "paper", "--json"]
     shown = subprocess.run(command, check=True, capture_output=True, text=True)
     return float(json.loads(shown.stdout)["mean"])
 
@@ -106,7 +109,8 @@ def main() -> None:
             subprocess.run([*fit, "--seed", str(seed), "--run", str(runs[name])], check=True)
         begin = time.monotonic()
         chance = random.Random(options.seed)
-        killed = disturb(runs["killed"], [*fit, "--run", str(runs["killed"])], options.kills, chance)
+        at_steps = sorted(chance.sample(range(options.steps * 9 // 10), options.kills))
+        killed = disturb(runs["killed"], [*fit, "--run", str(runs["killed"])], at_steps, chance)
         seconds = time.monotonic() - begin
         models = [(runs[name] / "model.safetensors").read_bytes() for name in ("undisturbed", "killed")]
         restarts = [{"step": one["step"], "time": one["time"]} for one in Run.open(runs["killed"]).restarts()]
