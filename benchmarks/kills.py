@@ -3,10 +3,10 @@
     python benchmarks/kills.py [--kills 20] [--seed 0] [--to benchmarks/results/kills.json]
 
 The job is `graphstrap fit digits --workers 2 --restarts N`: a process that watches, a launcher, two workers. At random
-steps, and a random moment after the next checkpoint, one of the four is killed. Workers are started again by the launcher, the launcher by
-the one that watches, and where that one is hit, as a scheduler does, by `graphstrap resume --workers 2` from here.
-The JSON says who was killed at which step, what restarts.jsonl holds, and the accuracy beside an undisturbed job's and
-beside other seeds'.
+steps, a random moment after the next checkpoint, one of the four is killed. Workers are started again by the launcher,
+the launcher by the one that watches, and where that one is hit, as a scheduler does, by `graphstrap resume --workers 2`
+from here. The JSON says who was killed at which step, what restarts.jsonl holds, and the accuracy beside an undisturbed
+job's and beside other seeds'.
 """
 
 from __future__ import annotations
