@@ -175,7 +175,8 @@ def _chunks(raw: Array, job: FeatureJob, stage: str, report: Report) -> Any:
     """Rows as float32, all of them finite."""
     step = max(1, job.chunk_bytes // (32 * max(1, int(raw.shape[1]))))
     for begin in range(0, len(raw), step):
-        chunk = torch.from_numpy(np.array(raw[begin : begin + step], dtype=np.float32))
+        with np.errstate(over="ignore"):  # what is too large becomes infinite
+            chunk = torch.from_numpy(np.array(raw[begin : begin + step], dtype=np.float32))
         if not bool(chunk.isfinite().all()):
             row = begin + int((~chunk.isfinite()).any(1).nonzero()[0])
             raise InputError(f"a feature of node {row} is NaN or infinite: replace it by a number")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 NO_TIME = np.iinfo(np.int64).min
 _STEP = 1 << 20
+_MOST = 10**6  # classes, and nodes without an edge
 
 
 @dataclass
@@ -52,6 +53,7 @@ def write_folder(
     for kind, x in found.features.items():
         if len(x) != found.sizes[kind] or x.ndim != 2:
             raise InputError(f"{found.name}: features of {kind} have shape {x.shape} for {found.sizes[kind]} nodes")
+    _check_sizes(found)
     part = NodePart(node_types=tuple(found.sizes), type_offsets=offsets)
     part.raw_blocks = [found.features.get(kind) for kind in found.sizes]
     _write_labels(found, builder, part)
@@ -81,6 +83,16 @@ def write_folder(
     return Parts(part, cleaning, all_names, name=found.name)
 
 
+def _check_sizes(found: Folder) -> None:
+    """A damaged id names a node far beyond the others: refused, before a row is made for each node up to it."""
+    for kind, size in found.sizes.items():
+        ends = [pairs.size for (source, _, target), pairs in found.edges if kind in (source, target)]
+        if kind not in found.features and size > _MOST + 100 * sum(ends):
+            raise InputError(
+                f"{found.name}: {size:,} nodes of type {kind} for {sum(ends):,} ends of edges: is an id wrong?"
+            )
+
+
 def _write_labels(found: Folder, builder: StoreBuilder, part: NodePart) -> None:
     if not found.labels:
         return
@@ -90,6 +102,8 @@ def _write_labels(found: Folder, builder: StoreBuilder, part: NodePart) -> None:
             for values in _column(found.labels.get(kind), size, kind, filling=-1):
                 writer.append(values)
                 largest = max(largest, int(values.max(initial=-1)))
+    if largest >= _MOST:
+        raise InputError(f"{found.name}: a label is {largest}, expected classes from 0 up to {_MOST:,} at most")
     part.class_names = tuple(map(str, range(largest + 1)))
     if not found.splits and not found.splits_by_year:
         return
@@ -121,6 +135,8 @@ def _column(values: Array | None, size: int, kind: str, *, filling: int) -> Iter
             yield np.full(end - begin, filling, dtype=np.int64)
             continue
         chunk = np.asarray(flat[begin:end])
+        if chunk.dtype.kind not in "iuf" or (chunk.dtype.kind == "f" and (np.abs(chunk) >= 2.0**53).any()):
+            raise InputError(f"labels or years of {kind} are no whole numbers")
         missing = np.isnan(chunk) if chunk.dtype.kind == "f" else chunk < 0
         yield np.where(missing, filling, np.where(missing, 0, chunk).astype(np.int64))
 

@@ -183,14 +183,17 @@ def _read_splits(folder: Path, connection: DuckDBPyConnection, size: int) -> dic
 
 
 def _map(path: Path, *, rows: int | None = None) -> Array:
-    """An `.npy` file, memory-mapped, never unpickled."""
+    """An `.npy` file of numbers, memory-mapped, never unpickled; with `rows`, whole numbers in so many rows."""
     check_plain(path)
     try:
-        array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+        with np.errstate(over="ignore"):  # of a shape that is refused for its size
+            array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
     except UNREADABLE as error:
         raise InputError(f"{path} is not a readable .npy file ({error}): copy it again") from error
     if rows is not None and (array.ndim != 2 or array.shape[0] != rows):
         raise InputError(f"{path} has shape {array.shape}, expected {rows} rows")
+    if array.dtype.kind not in ("biuf" if rows is None else "iu") or array.ndim == 0:
+        raise InputError(f"{path} holds {array.dtype} of shape {array.shape}, expected numbers: copy it again")
     return array
 
 
