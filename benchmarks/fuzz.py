@@ -143,18 +143,19 @@ def main() -> None:
         first = options.first_seed + found[name]["cases"]
         found[name]["cases"] += run_batch(name, first, min(BATCH, left[name]), found[name], until)
         if options.to is not None:
-            _write(options.to, found, time.monotonic() - begin, options.first_seed)
+            command = f"python benchmarks/fuzz.py --cases {options.cases} --readers {' '.join(names)}"
+            _write(options.to, command, found, time.monotonic() - begin, options.first_seed)
     total = sum(one["cases"] for one in found.values())
     failed = sum(one["failed"] for one in found.values())
     print(f"{total:,} cases over {len(names)} readers in {time.monotonic() - begin:.0f} s, {failed} failures")
     raise SystemExit(1 if failed else 0)
 
 
-def _write(path: Path, found: dict[str, Any], seconds: float, first_seed: int) -> None:
+def _write(path: Path, command: str, found: dict[str, Any], seconds: float, first_seed: int) -> None:
     from graphstrap.environment import describe_environment, describe_git
 
     result = {
-        "command": "python benchmarks/fuzz.py",
+        "command": command,
         "cases": sum(one["cases"] for one in found.values()),
         "failed": sum(one["failed"] for one in found.values()),
         "first_seed": first_seed,
