@@ -37,7 +37,7 @@ from graphstrap.graph import Graph
 from graphstrap.io.atomic import atomic_write
 from graphstrap.io.lock import lock_file
 from graphstrap.io.tensors import load_tensors, read_shapes, save_tensors
-from graphstrap.plain import check_plain, read_plain_text
+from graphstrap.plain import read_plain_text
 from graphstrap.recipe import Recipe, parse_recipe
 
 T = TypeVar("T")
@@ -214,8 +214,8 @@ class Run:
 
     def _append(self, name: str, record: Mapping[str, Any]) -> None:
         path = self.folder / name
-        if path.exists():
-            check_plain(path)
+        if path.is_fifo():
+            raise InputError(f"{path} cannot be written: it is a pipe, which nobody reads")
         try:
             with path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")

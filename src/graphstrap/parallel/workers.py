@@ -38,7 +38,7 @@ MAX_RESTARTS = 3
 RESTARTS = "GRAPHSTRAP_RESTARTS"
 
 
-class LostWorkerError(Exception):
+class LostWorkerError(RuntimeError):
     """Another worker has ended, or cannot be reached. Why is not known here."""
 
 
