@@ -29,7 +29,7 @@ from graphstrap.errors import InputError
 T = TypeVar("T")
 
 # The first worker evaluates, saves and finishes while the others wait; one that died is noticed at once.
-_PATIENCE = timedelta(hours=6)
+PATIENCE = timedelta(hours=6)
 _MAX_RESTARTS = 3
 _RESTARTS = "GRAPHSTRAP_RESTARTS"
 
@@ -102,7 +102,7 @@ def joined(device: torch.device) -> Iterator[Workers]:
     # Its functions take the group of all workers as a default argument: imported after the group is made, as by an
     # optimiser, they would keep it and its threads alive, and such a thread may abort the interpreter as it exits.
     importlib.import_module("torch.distributed.nn")
-    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=_PATIENCE)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
     try:
         yield Workers(dist.get_rank(), dist.get_world_size())
     finally:
