@@ -24,10 +24,11 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -45,7 +46,7 @@ MAX_PARTS = 1 << 16
 PLAIN = ("labels", "node_times", "edge_types", "edge_weights", "edge_times", "edge_columns")
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Part(Graph):
     """What one process knows of a graph in parts: the rows of its own nodes, and enough of the whole to build a model.
 
@@ -73,7 +74,7 @@ class Part(Graph):
     source_time_codes: Tensor | None
     hot: Tensor
     likeness: float
-    whole_fingerprint: str = field(repr=False)
+    whole_fingerprint: str
 
     def __post_init__(self) -> None:
         """Nothing to check: its arrays are not those of a graph."""
@@ -91,6 +92,12 @@ class Part(Graph):
     @property
     def num_classes(self) -> int:
         return self.sizes[2]
+
+    @property
+    def own_ids(self) -> np.ndarray[Any, Any]:
+        """(n,) the external ids of its nodes."""
+        assert self.own.node_ids is not None
+        return self.own.node_ids.numpy() if self.own.ids is None else self.own.ids
 
     def to(self, device: torch.device | str) -> Graph:
         """It stays on the host: batches travel."""
