@@ -16,10 +16,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from graphstrap.graph import Graph
+from graphstrap.io.store import edge_type_dtype
 
 
 @dataclass(frozen=True)
@@ -93,8 +95,10 @@ def message_sizes(
     graph: Graph, *, num_hops: int, by_time: bool, unbiased: bool, num_columns: int | None
 ) -> MessageSizes:
     """Of disjoint batches of a graph with dense features of two bytes a value: its own, or so many columns."""
-    columns = (graph.edge_types, graph.edge_weights, graph.edge_times, graph.edge_columns)
+    columns = (graph.edge_weights, graph.edge_times, graph.edge_columns)
     edge = 8 + graph.indices.element_size() + 4 * unbiased
+    if graph.edge_types is not None:
+        edge += np.dtype(edge_type_dtype(len(graph.edge_type_names))).itemsize
     edge += sum(column[:1].nbytes for column in columns if column is not None)
     more = sum(column[:1].nbytes for column in (graph.labels, graph.node_times) if column is not None)
     code = 0

@@ -48,7 +48,7 @@ def write_parts(
     """Write a graph in parts, in one move.
 
     Args:
-        part_of: (N,) the part of each node, uint8 or uint16; every part has at least one.
+        part_of: (N,) the part of each node, uint8 or int16; every part has at least one.
         about: what `parts.json` is to say beside: `likeness`, and how the graph was `cut`.
         training_labels: (N,) the labels that may be learned from, -1 for none.
         times: (N,) int64 in the order of the nodes' times, its least number for a node without one; None for no times.

@@ -69,7 +69,7 @@ def partition(
     seed: int = 0,
     report: Report = lambda stage, fraction: None,
 ) -> tuple[Tensor, Cut]:
-    """(N,) the part of each node, as uint8 (uint16 from 257 parts on), and how good it is."""
+    """(N,) the part of each node, as uint8 (int16 from 257 parts on), and how good it is."""
     if not 2 <= num_parts <= min(MAX_PARTS, graph.num_nodes):
         most = min(MAX_PARTS, graph.num_nodes)
         raise InputError(f"--partitions must be from 2 to {most}, for {graph.num_nodes:,} nodes: got {num_parts}")
@@ -83,7 +83,7 @@ def partition(
     else:
         part_of = hash32(torch.arange(graph.num_nodes), seed) % num_parts
     part_of = _without_empty(part_of, num_parts)
-    part_of = part_of.to(torch.uint8 if num_parts <= 256 else torch.uint16)
+    part_of = part_of.to(torch.uint8 if num_parts <= 256 else torch.int16)
     return part_of, measure_cut(graph, part_of, num_parts, weights=weights, how=how)
 
 

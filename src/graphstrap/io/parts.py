@@ -42,7 +42,7 @@ from graphstrap.sparse import SparseMatrix
 
 PARTS_FILE, PART_FILE = "parts.json", "part.json"
 PARTS_FORMAT, PART_FORMAT = "graphstrap-parts", "graphstrap-part"
-MAX_PARTS = 1 << 16
+MAX_PARTS = 1 << 15
 PLAIN = ("labels", "node_times", "edge_types", "edge_weights", "edge_times", "edge_columns")
 
 
@@ -198,6 +198,8 @@ def open_part(path: str | os.PathLike[str], number: int) -> Part:
 def read_part_info(found: PartsInfo, number: int) -> StoreInfo:
     """Read and check a part's JSON, which must be the one that `parts.json` knows, and the sizes of its arrays."""
     folder, whole = found.folder_of(number), found.info
+    if folder.is_symlink():
+        raise InputError(f"{folder} is a link: copy the part itself to its place")
     info = read_info(folder, file_name=PART_FILE, kind=PART_FORMAT)
     if digest_of(folder) != found.digests[number]:
         info.refuse(f"is damaged: it is not the part that {PARTS_FILE} speaks of: copy or prepare it again")
@@ -288,7 +290,7 @@ def _check_whole(found: PartsInfo) -> None:
     info = found.info
     if len(info.node_types) != len(info.blocks) or len(info.type_offsets) != len(info.blocks) + 1:
         info.refuse("is damaged: names, sizes and features of its node types differ in number")
-    _check_vector(info, "part_of", info.num_nodes, ("|u1" if found.num_parts <= 256 else "<u2",), is_needed=True)
+    _check_vector(info, "part_of", info.num_nodes, ("|u1" if found.num_parts <= 256 else "<i2",), is_needed=True)
     _check_vector(info, "hot", None, ("<i8",), is_needed=True)
     for number, block in enumerate(info.blocks):
         if block is not None:

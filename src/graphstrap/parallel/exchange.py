@@ -86,8 +86,10 @@ def unpack(table: Tensor, kinds: Sequence[tuple[torch.dtype, tuple[int, ...]]]) 
     columns, begin = [], 0
     for dtype, shape in kinds:
         width = dtype.itemsize * torch.Size(shape).numel()
-        part = table.new_empty(len(table), width).copy_(table[:, begin : begin + width])  # aligned, whatever its size
-        columns.append(part.view(dtype).view(len(table), *shape))
+        column = torch.empty((len(table), *shape), dtype=dtype)
+        if column.numel():
+            column.view(len(table), -1).view(torch.uint8).copy_(table[:, begin : begin + width])
+        columns.append(column)
         begin += width
     return columns
 
