@@ -200,6 +200,12 @@ def test_damage_shows(parts: Path) -> None:
         open_part(parts, 0)
 
 
+def test_what_memory_cannot_hold_is_not_put_together(parts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sysconf", lambda name: 10)
+    with pytest.raises(InputError, match="take the whole store, or --workers 2"):
+        join_parts(parts)
+
+
 def test_a_place_that_is_taken_is_kept(parts: Path, tmp_path: Path) -> None:
     graph = make_full_graph(seed=3)
     with pytest.raises(InputError, match="exists"):

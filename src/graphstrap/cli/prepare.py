@@ -73,7 +73,10 @@ def prepare(
         raise InputError("give --edges (and --nodes), --ogb or --store, and --to STORE; or --check STORE")
     if store is not None and not partitions:
         raise InputError("--store is there already: give --partitions to cut it into parts")
-    job = PrepareOptions(parse_bytes(memory), threads, feature_dtype, pca, derive_features, overwrite)
+    is_passing = bool(partitions) and store is None  # the whole store is there for the parts alone
+    job = PrepareOptions(
+        parse_bytes(memory), threads, feature_dtype, pca, derive_features, overwrite=overwrite or is_passing
+    )
     options = TableOptions(
         source=source_column,
         target=target_column,
@@ -105,7 +108,7 @@ def prepare(
             if partitions:
                 cut = partition_graph(graph, to, partitions, how=partitioner, overwrite=overwrite, report=report)
     finally:
-        if partitions and store is None:
+        if is_passing:
             shutil.rmtree(whole, ignore_errors=True)
     o.note(str(graph.cleaning), quiet=quiet or store is not None)
     print(f"{to}: {graph}" + (f"\n{cut}" if partitions else ""))

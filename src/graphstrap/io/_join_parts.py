@@ -40,7 +40,9 @@ def verify_parts(
 
 def join_parts(path: str | os.PathLike[str]) -> Graph:
     """The whole graph, put together in memory, after its parts were read through."""
-    found = verify_parts(path)
+    found = read_parts_info(path)
+    _check_memory(found)
+    verify_parts(path)
     parts = [open_part(path, number) for number in range(found.num_parts)]
     rows = [part.own for part in parts]
     order = torch.argsort(torch.cat([_nodes(part) for part in parts]))
@@ -80,6 +82,21 @@ def join_parts(path: str | os.PathLike[str]) -> Graph:
     )
     object.__setattr__(graph, "fingerprint", found.fingerprint)
     return graph
+
+
+def _check_memory(found: PartsInfo) -> None:
+    """Refuse what this machine could not hold: all arrays, and once more while they are put in order."""
+    infos = [read_part_info(found, number) for number in range(found.num_parts)]
+    needed = 2 * sum(array.num_bytes for info in infos for array in info.arrays.values())
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not said on every system
+        return
+    if needed > memory:
+        raise InputError(
+            f"{found.info.folder} is put together in memory, and takes {needed / 1e9:.0f} GB of it: take the whole "
+            f"store, or --workers {found.num_parts} where a verb has it"
+        )
 
 
 def _check_sums(info: StoreInfo, done: int, progress: Callable[[int], None]) -> int:

@@ -63,6 +63,10 @@ class Exchange:
         rows = row_positions(_offsets(counts), back)
         return Answer(counts.index_select(0, back), [column.index_select(0, rows) for column in found])
 
+    def close(self) -> None:
+        """Let go of the group: whoever keeps it keeps its threads."""
+        self._group = None
+
     def _send(self, table: Tensor, counts: Tensor | None, counts_back: Tensor | None) -> Tensor:
         """Rows of a table, so many for each worker in turn; what the others sent to this one."""
         if self._group is None:

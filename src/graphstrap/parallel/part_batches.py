@@ -56,7 +56,8 @@ def make_part_batches(
         sampler=PartSampler(part, recipe.sampling.by_hop(), exchange, **sampler_flags(recipe)),
         gatherer=PartGatherer(part, exchange, device=device, num_hot=recipe.sampling.hot_nodes),
     )
-    return PartPrefetcher(make, last_step=recipe.train.steps, device=device, depth=recipe.sampling.prefetch)
+    depth = recipe.sampling.prefetch
+    return PartPrefetcher(make, exchange, last_step=recipe.train.steps, device=device, depth=depth)
 
 
 def in_turn(roots: Tensor, *, workers: Workers) -> Tensor:
@@ -110,9 +111,11 @@ def check_parts(part: Part, recipe: Recipe, workers: Workers) -> None:
 class PartPrefetcher(Prefetcher):
     """`Prefetcher` whose `close` finishes what was begun, for those who wait for it."""
 
-    def __init__(self, make: Callable[[int], Graph], *, last_step: int, device: torch.device, depth: int = 2) -> None:
+    def __init__(
+        self, make: Callable[[int], Graph], exchange: Exchange, *, last_step: int, device: torch.device, depth: int
+    ) -> None:
         super().__init__(make, last_step=last_step, device=device, depth=0)
-        self._depth = depth
+        self._exchange, self._depth = exchange, depth
         self._worker = _Thread() if depth else None  # type: ignore[assignment]
 
     def close(self) -> None:
@@ -123,6 +126,7 @@ class PartPrefetcher(Prefetcher):
         self._waiting.clear()
         if self._worker is not None:
             self._worker.shutdown()
+        self._exchange.close()
 
 
 class _Thread:
