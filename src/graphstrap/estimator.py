@@ -99,8 +99,7 @@ class BGRL:
         """
         start = self.build(graph, start_from=start_from)
         check_shareable(self.model_.recipe, workers)
-        if isinstance(graph, Part):
-            check_parts(graph, self.model_.recipe, workers)
+        check_parts(graph, self.model_.recipe, workers)
         prepared = self.model_.transform(graph)  # what can fail has failed before the folder appears
         folder = None
         if run is not None and workers.is_first:

@@ -33,6 +33,7 @@ from graphstrap.parallel.part_batches import by_part, check_parts, in_turn, make
 from graphstrap.parallel.training import SharedStep
 from graphstrap.part_layers import embed_part, prepare_part, recalibrate_in_parts
 from graphstrap.recipe import Recipe
+from graphstrap.seeds import fit_seeds
 from graphstrap.source import Source
 
 pytestmark = pytest.mark.distributed
@@ -215,14 +216,19 @@ def test_what_parts_cannot_do_is_refused(tmp_path: Path) -> None:
         ({"encoder.name": "gat", "encoder.batch_norm_statistics": "recalibrated"}, "set it to running"),
     ):
         with pytest.raises(InputError, match=said):
-            check_parts(part, recipe_of("merged").with_settings(settings), two)  # type: ignore[arg-type]
+            check_parts(part, recipe_of("merged").with_settings(settings), two)
     with pytest.raises(InputError, match="start as many as parts"):
-        check_parts(part, recipe_of("merged"), ALONE)  # type: ignore[arg-type]
+        check_parts(part, recipe_of("merged"), ALONE)
+    with pytest.raises(InputError, match="this one is whole"):
+        check_parts(make_graph("communities"), recipe_of("by owner"), two)
+    with pytest.raises(InputError, match="--seeds trains"):
+        fit_seeds(BGRL(recipe=recipe_of("merged")), part, seeds=range(2), workers=two)
 
 
 SETTINGS = ["sampling.fan_outs=[4,3]", "sampling.batch_size=64", "encoder.hidden_sizes=[16]", "train.log_every=5"]
 
 
+@pytest.mark.slow
 def test_the_command_line_trains_stops_goes_on_and_embeds(tmp_path: Path) -> None:
     """SIGTERM while batches are made ahead: saved, nobody waits for anybody; the model is the uninterrupted one's."""
     write_both(tmp_path, "communities", 2)

@@ -81,8 +81,12 @@ def by_part(roots: Tensor, *, part: Part) -> Tensor:
     return roots[taken_by == part.number]
 
 
-def check_parts(part: Part, recipe: Recipe, workers: Workers) -> None:
-    """Whether these workers can train this recipe on this graph in parts."""
+def check_parts(part: Graph, recipe: Recipe, workers: Workers) -> None:
+    """Whether these workers can train this recipe on this graph, which may be in parts."""
+    if not isinstance(part, Part):
+        if recipe.sampling.roots == "owner" and workers.size > 1:
+            raise InputError("sampling.roots=owner is for graphs in parts, and this one is whole: set it to turn")
+        return
     if part.num_parts != workers.size:
         raise InputError(
             f"the graph is in {part.num_parts} parts, and there are {workers.size} workers: start as many as parts, "
