@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -20,7 +22,7 @@ from graphstrap.generate import mag
 from graphstrap.graph import Graph
 from graphstrap.io._join_parts import join_parts, verify_parts
 from graphstrap.io._write_parts import time_codes
-from graphstrap.io.parts import is_parts, open_part, read_parts_info
+from graphstrap.io.parts import digest_of, is_parts, open_part, read_parts_info
 from graphstrap.io.store import open_store, write_store
 from graphstrap.model import Model
 from graphstrap.parallel import partition_graph
@@ -198,6 +200,42 @@ def test_damage_shows(parts: Path) -> None:
     (parts / "part-00000" / "indices.npy").unlink()
     with pytest.raises(InputError, match="cannot be opened"):
         open_part(parts, 0)
+
+
+def forge(parts: Path, name: str, edit: Callable[[Any], Any]) -> None:
+    """Another content under checksums that are right."""
+    path = parts / f"{name}.npy"
+    array = np.load(path)
+    edit(array)
+    np.save(path, array)
+    folder = path.parent
+    described = folder / ("parts.json" if folder == parts else "part.json")
+    digest = hashlib.sha256(array.tobytes()).hexdigest()
+    change(described, lambda d: d["arrays"][path.name.removesuffix(".npy")].update(sha256=digest))
+    if folder != parts:
+        number = int(folder.name.removeprefix("part-"))
+        change(parts / "parts.json", lambda d: d["parts"].__setitem__(number, digest_of(folder)))
+
+
+FORGED: dict[str, tuple[str, Callable[[Any], Any], str]] = {
+    "a part that is not there": ("part_of", lambda a: a.__setitem__(0, 9), "part_of are not all"),
+    "a node elsewhere": ("part_of", lambda a: a.__setitem__(0, 1 - a[0]), "the nodes that part_of says"),
+    "another node": ("part-00000/nodes", lambda a: a.__setitem__(0, 10**9), "the nodes that part_of says"),
+    "a source beyond the end": ("part-00001/indices", lambda a: a.__setitem__(-1, 30), "sources of edges are not all"),
+    "rows that fall": ("part-00000/indptr", lambda a: a.__setitem__(1, 10**6), "falls|run from"),
+    "edges elsewhere": ("part-00001/first_edges", lambda a: a.__setitem__(0, 7 + a[0]), "stand in the whole"),
+    "an edge type": ("part-00000/edge_types", lambda a: a.__setitem__(0, 9), "edge types are not all"),
+    "another time": ("part-00000/source_time_codes", lambda a: a.__setitem__(0, 1 + a[0]), "other times"),
+    "a hot node": ("hot", lambda a: a.__setitem__(0, -1), "hot nodes are not all"),
+    "a feature": ("part-00000/features.0.values", lambda a: a.__setitem__(0, np.nan), "NaN or infinite"),
+}
+
+
+@pytest.mark.parametrize(("name", "edit", "said"), FORGED.values(), ids=FORGED)
+def test_forged_numbers_are_found(parts: Path, name: str, edit: Callable[[Any], Any], said: str) -> None:
+    forge(parts, name, edit)
+    with pytest.raises(InputError, match=said):
+        verify_parts(parts)
 
 
 def test_what_memory_cannot_hold_is_not_put_together(parts: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,3 +141,27 @@ def assert_same(got: dict[str, Any], wanted: dict[str, Any], name: str) -> None:
             assert torch.equal(got[key].nan_to_num(), value.nan_to_num()), (name, key)
         else:
             assert got[key] == value, (name, key)
+
+
+def filled_on_the_gpu(workers: Workers, folder: Path) -> dict[str, Any]:
+    part = open_part(folder / "parts", workers.rank)
+    part = replace(part, own=transform_of(part).when_read(part.own))
+    exchange = Exchange(workers)
+    batch = PartSampler(part, [4, 3], exchange).sample(roots_of(0, part.num_nodes), seed=7)
+    filled = PartGatherer(part, exchange, device=torch.device("cuda"), num_hot=5).fill(batch)
+    assert filled.device.type == "cuda"
+    return tensors_of(filled.to("cpu"))
+
+
+@pytest.mark.gpu
+def test_rows_arrive_where_batches_are_used(tmp_path: Path) -> None:
+    graph = plain_graph()
+    partition_graph(graph, tmp_path / "parts", 2, how="streaming")
+    batch = Sampler(graph, [4, 3]).sample(roots_of(0, graph.num_nodes), seed=7)
+    wanted = tensors_of(Gatherer(transform_of(graph)(graph)).fill(batch))
+    for got in in_processes(filled_on_the_gpu, tmp_path, folder=tmp_path):
+        for key, value in wanted.items():
+            if key.startswith("features"):  # scaled on the GPU
+                torch.testing.assert_close(got[key], value)
+            else:
+                assert_same({key: got[key]}, {key: value}, "gpu")

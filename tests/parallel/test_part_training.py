@@ -62,6 +62,7 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
             "sampling.disjoint": True,
             "sampling.by_time": True,
             "sampling.unbiased": False,
+            "sampling.prefetch": 0,
             "data.feature_scaling": "column",
         },
     ),

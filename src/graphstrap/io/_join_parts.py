@@ -114,6 +114,7 @@ def _check_structure(parts: list[Part]) -> None:
     degrees = torch.zeros(num_nodes, dtype=torch.int64)
     if sum(part.own.num_edges for part in parts) != num_edges:
         raise ValueError(f"parts do not have {num_edges} edges together")
+    check_range("part_of", parts[0].part_of, len(parts))
     check_range("hot nodes", parts[0].hot, num_nodes)
     check_values(parts[0])
     for part in parts:

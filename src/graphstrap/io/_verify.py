@@ -39,6 +39,8 @@ def check_values(graph: Graph) -> None:
             check_range("columns of sparse features", block.indices, block.num_columns)
             if len(block.indices) != len(block.values):
                 raise ValueError("sparse features have as many columns as values")
+            for begin, end in _steps(len(block.values)):
+                _check_finite(block.values[begin:end])
         elif isinstance(block, QuantisedMatrix):
             _check_finite(block.values)
         elif isinstance(block, Tensor):

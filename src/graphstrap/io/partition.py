@@ -1,6 +1,6 @@
 """Cutting a graph into parts of about the same size, so that few edges join different parts.
 
-    metis       METIS by way of pymetis (extra `partition`): the fewest cut edges, in memory, about 100 bytes an edge
+    metis       METIS by way of pymetis (extra `partition`): the fewest cut edges, in memory, about 80 bytes an edge
     streaming   LDG (Stanton and Kliot, KDD 2012), a chunk of nodes at a time, over and over: no more memory than the
                 map of nodes to parts and a chunk of edges
     random      a hash of the node: what the other two are compared with
@@ -176,7 +176,7 @@ def _neighbours(graph: Graph, part_of: Tensor, first: int, last: int, num_parts:
     """(rows, P) how many neighbours of each node, along edges of either direction, every part has."""
     counts = torch.zeros((last - first) * num_parts, dtype=torch.int64)
     directions = [(graph.indptr, graph.indices)]
-    if graph.outgoing is not None:
+    if graph.outgoing is not None and not graph.is_symmetric:
         directions.append((graph.outgoing.indptr, graph.outgoing.indices))
     for indptr, indices in directions:
         ends = part_of.index_select(0, indices[int(indptr[first]) : int(indptr[last])].long())
