@@ -11,6 +11,7 @@ from conftest import make_communities, make_random_graph
 from graphstrap.errors import InputError
 from graphstrap.generate import mag
 from graphstrap.graph import Graph
+from graphstrap.io import _streaming
 from graphstrap.io import partition as module
 from graphstrap.io.partition import choose_partitioner, node_bytes, partition
 
@@ -70,7 +71,7 @@ def test_a_part_for_every_node(how: str) -> None:
 def test_chunks_of_one_row_or_of_all_obey_the_same_laws(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = make_communities(num_nodes=300, num_classes=3, seed=1)
     for edges in (1, 50, 1 << 22):
-        monkeypatch.setattr(module, "_EDGES_AT_ONCE", edges)
+        monkeypatch.setattr(_streaming, "_EDGES_AT_ONCE", edges)
         part_of, cut = partition(graph, 3, how="streaming")
         assert cut.byte_balance < 1.15
         assert cut.edge_cut < 0.5

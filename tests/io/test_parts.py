@@ -21,8 +21,9 @@ from graphstrap.features import FeatureTransform
 from graphstrap.generate import mag
 from graphstrap.graph import Graph
 from graphstrap.io._join_parts import join_parts, verify_parts
+from graphstrap.io._parts_info import digest_of, read_parts_info
 from graphstrap.io._write_parts import time_codes
-from graphstrap.io.parts import digest_of, is_parts, open_part, read_parts_info
+from graphstrap.io.parts import is_parts, open_part
 from graphstrap.io.store import open_store, write_store
 from graphstrap.model import Model
 from graphstrap.parallel import partition_graph
@@ -249,7 +250,7 @@ def test_a_place_that_is_taken_is_kept(parts: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="exists"):
         partition_graph(graph, parts, 2, how="random")
     write_store(graph, tmp_path / "store")
-    with pytest.raises(InputError, match=r"no parts\.json, so it is not replaced"):
+    with pytest.raises(InputError, match=r"not a store \(no parts\.json\)"):
         partition_graph(graph, tmp_path / "store", 2, how="random", overwrite=True)
     partition_graph(graph, parts, 3, how="random", overwrite=True)
     assert join_parts(parts).fingerprint == graph.fingerprint

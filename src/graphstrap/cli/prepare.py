@@ -15,10 +15,11 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from graphstrap.cli import _options as o
 from graphstrap.errors import InputError
 from graphstrap.io._join_parts import verify_parts
+from graphstrap.io._parts_info import PartsInfo
 from graphstrap.io._write_edges import Report
 from graphstrap.io.ogb import prepare_ogb
 from graphstrap.io.partition import PARTITIONERS
-from graphstrap.io.parts import PartsInfo, is_parts
+from graphstrap.io.parts import is_parts
 from graphstrap.io.prepare import PrepareOptions, prepare_tables
 from graphstrap.io.store import open_store, verify_store
 from graphstrap.io.tables import TableOptions

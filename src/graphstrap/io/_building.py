@@ -100,7 +100,7 @@ def _check_place(final: Path, *, overwrite: bool, file_name: str) -> None:
     if not overwrite:
         raise InputError(f"{final} exists: choose another name, or replace it with --overwrite")
     if final.is_symlink() or not (final / file_name).is_file():
-        raise InputError(f"{final} has no {file_name}, so it is not replaced: choose another name")
+        raise InputError(f"{final} is not a store (no {file_name}), so it is not replaced: choose another name")
 
 
 @contextmanager

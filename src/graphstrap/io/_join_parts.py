@@ -13,9 +13,10 @@ from torch import Tensor
 from graphstrap.errors import InputError
 from graphstrap.graph import Block, Graph, Splits
 from graphstrap.io._arrays import checksum
+from graphstrap.io._parts_info import PartsInfo, read_part_info, read_parts_info
 from graphstrap.io._store_info import StoreInfo
 from graphstrap.io._verify import check_range, check_rows, check_sorted, check_values
-from graphstrap.io.parts import Part, PartsInfo, open_part, read_part_info, read_parts_info
+from graphstrap.io.parts import Part, open_part
 from graphstrap.quantised import QuantisedMatrix
 from graphstrap.sparse import SparseMatrix, row_positions
 

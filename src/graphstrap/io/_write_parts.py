@@ -19,9 +19,9 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Block, Graph
 from graphstrap.io._arrays import dtype_name
 from graphstrap.io._building import StoreBuilder, build_store
+from graphstrap.io._parts_info import PART_FILE, PART_FORMAT, PARTS_FILE, PARTS_FORMAT, digest_of, part_name
 from graphstrap.io._write_edges import Report
 from graphstrap.io.atomic import flush_folder
-from graphstrap.io.parts import PART_FILE, PART_FORMAT, PARTS_FILE, PARTS_FORMAT, digest_of, part_name
 from graphstrap.io.store import describe, edge_type_dtype
 from graphstrap.quantised import QuantisedMatrix
 from graphstrap.scaled import ScaledMatrix, sample_rows

@@ -1,22 +1,14 @@
 """Cutting a graph into parts of about the same size, so that few edges join different parts.
 
     metis       METIS by way of pymetis (extra `partition`): the fewest cut edges, in memory, about 80 bytes an edge
-    streaming   LDG (Stanton and Kliot, KDD 2012), a chunk of nodes at a time, over and over: no more memory than the
-                map of nodes to parts and a chunk of edges
+    streaming   LDG, a chunk of nodes at a time, over and over: 16 bytes a node, and a chunk of edges
     random      a hash of the node: what the other two are compared with
 
-LDG gives a node to the part where most of its neighbours are, as long as there is room:
-
-    part(v)  =  argmax over p of   neighbours(v, p) * (1 - size(p) / room)      size < room = (1 + slack) * total / P
-
-Nodes of a chunk choose at the same time, by the sizes of the chunk before; those who find no room left go where there
-is most. From the second time through, all neighbours have a part. The size of a node is the bytes that its rows and
-features take, so parts are equal in what a host must hold.
+The size of a node is the bytes that its rows and features take, so parts are equal in what a host must hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -26,17 +18,15 @@ from torch import Tensor
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph, block_tensors
+from graphstrap.io._parts_info import MAX_PARTS
+from graphstrap.io._streaming import SLACK, row_chunks, streaming
 from graphstrap.io._write_edges import Report
-from graphstrap.io.parts import MAX_PARTS
 from graphstrap.keep import hash32
 from graphstrap.quantised import QuantisedMatrix
 from graphstrap.sparse import SparseMatrix
 
 PARTITIONERS = ("auto", "metis", "streaming", "random")
 MOST_METIS_EDGES = 1 << 28  # beyond, memory is the limit: the streaming partitioner takes over
-NUM_PASSES = 5
-_SLACK = 0.05
-_EDGES_AT_ONCE = 1 << 22
 _BYTES_A_ROW = 3 * 8  # indptr, first_edges, nodes
 
 
@@ -79,7 +69,7 @@ def partition(
         report("partitioning", 0.0)
         part_of = _metis(graph, weights, num_parts, seed=seed)
     elif how == "streaming":
-        part_of = _streaming(graph, weights, num_parts, seed=seed, report=report)
+        part_of = streaming(graph, weights, num_parts, seed=seed, report=report)
     else:
         part_of = hash32(torch.arange(graph.num_nodes), seed) % num_parts
     part_of = _without_empty(part_of, num_parts)
@@ -115,7 +105,7 @@ def node_bytes(graph: Graph) -> Tensor:
 
 def measure_cut(graph: Graph, part_of: Tensor, num_parts: int, *, weights: Tensor, how: str) -> Cut:
     owners, num_cut = part_of.to(torch.int32), 0
-    for first, last in _chunks(graph.indptr, graph.num_nodes):
+    for first, last in row_chunks(graph.indptr, graph.num_nodes):
         sources = graph.indices[int(graph.indptr[first]) : int(graph.indptr[last])].long()
         targets = torch.repeat_interleave(owners[first:last], graph.indptr[first : last + 1].diff())
         num_cut += int((owners.index_select(0, sources) != targets).sum())
@@ -149,70 +139,9 @@ def _metis(graph: Graph, weights: Tensor, num_parts: int, *, seed: int) -> Tenso
         num_parts,
         pymetis.CSRAdjacency(indptr.numpy(), indices.numpy()),
         vweights=scaled.numpy(),
-        options=pymetis.Options(seed=seed, ufactor=int(1000 * _SLACK)),
+        options=pymetis.Options(seed=seed, ufactor=int(1000 * SLACK)),
     )
     return torch.as_tensor(found.vertex_part, dtype=torch.int64)
-
-
-def _streaming(graph: Graph, weights: Tensor, num_parts: int, *, seed: int, report: Report) -> Tensor:
-    part_of = torch.full((graph.num_nodes,), -1, dtype=torch.int64)
-    room = (1 + _SLACK) * float(weights.double().sum()) / num_parts
-    sizes = torch.zeros(num_parts, dtype=torch.float64)
-    rows = max(64, -(-graph.num_nodes // 512))
-    for number in range(NUM_PASSES):
-        for first, last in _chunks(graph.indptr, rows):
-            report("partitioning", (number + first / graph.num_nodes) / NUM_PASSES)
-            size = weights[first:last].double()
-            if number:  # its nodes choose anew
-                sizes.index_add_(0, part_of[first:last], -size)
-            counts = _neighbours(graph, part_of, first, last, num_parts)
-            chosen = _choose(counts, size, sizes, room, seed=seed, first=first)
-            part_of[first:last] = chosen
-            sizes.index_add_(0, chosen, size)
-    return part_of
-
-
-def _neighbours(graph: Graph, part_of: Tensor, first: int, last: int, num_parts: int) -> Tensor:
-    """(rows, P) how many neighbours of each node, along edges of either direction, every part has."""
-    counts = torch.zeros((last - first) * num_parts, dtype=torch.int64)
-    directions = [(graph.indptr, graph.indices)]
-    if graph.outgoing is not None and not graph.is_symmetric:
-        directions.append((graph.outgoing.indptr, graph.outgoing.indices))
-    for indptr, indices in directions:
-        ends = part_of.index_select(0, indices[int(indptr[first]) : int(indptr[last])].long())
-        rows = torch.repeat_interleave(torch.arange(last - first), indptr[first : last + 1].diff())
-        known = ends >= 0
-        counts += torch.bincount((rows * num_parts + ends)[known], minlength=len(counts))
-    return counts.view(last - first, num_parts)
-
-
-def _choose(counts: Tensor, size: Tensor, sizes: Tensor, room: float, *, seed: int, first: int) -> Tensor:
-    """LDG's choice for nodes that choose at the same time, and another for those whose part overflows."""
-    num_rows, num_parts = counts.shape
-    free = (1 - sizes / room).clamp(min=0)
-    ties = hash32(torch.arange(first * num_parts, (first + num_rows) * num_parts), seed).view(num_rows, num_parts)
-    scores = counts * free + (1e-3 * free + 1e-9) * (1 + ties / 2.0**32)  # no neighbour: where there is room
-    chosen: Tensor
-    best, chosen = scores.max(1)
-    order = torch.argsort(best, descending=True)
-    order = order[torch.sort(chosen[order], stable=True).indices]  # by part, the surest first
-    taken = size[order].cumsum(0)
-    begins = torch.bincount(chosen, weights=size, minlength=num_parts).cumsum(0)
-    before = torch.cat([begins.new_zeros(1), begins[:-1]])
-    over = order[(taken - before[chosen[order]]) > (room - sizes).clamp(min=0)[chosen[order]]]
-    if len(over):
-        left = sizes + torch.bincount(chosen, weights=size, minlength=num_parts)
-        left.index_add_(0, chosen[over], -size[over])
-        chosen[over] = _fill(left, size[over], room)
-    return chosen
-
-
-def _fill(sizes: Tensor, size: Tensor, room: float) -> Tensor:
-    """Parts for nodes that go wherever room is: each part in turn, in proportion to what it has left."""
-    left = (room - sizes).clamp(min=0)
-    ends = left.cumsum(0) / left.sum().clamp(min=1e-9)
-    middle = (size.cumsum(0) - size / 2) / size.sum()
-    return torch.searchsorted(ends, middle).clamp(max=len(sizes) - 1)
 
 
 def _without_empty(part_of: Tensor, num_parts: int) -> Tensor:
@@ -224,14 +153,3 @@ def _without_empty(part_of: Tensor, num_parts: int) -> Tensor:
         counts[largest] -= 1
         counts[empty] += 1
     return part_of
-
-
-def _chunks(indptr: Tensor, most_rows: int) -> Iterator[tuple[int, int]]:
-    """Successive rows: at most so many, of at most so many edges, at least one."""
-    first, num_rows = 0, len(indptr) - 1
-    while first < num_rows:
-        wanted = indptr[first] + _EDGES_AT_ONCE
-        by_edges = max(first + 1, int(torch.searchsorted(indptr, wanted, right=True)) - 1)
-        last = min(num_rows, first + most_rows, by_edges)
-        yield first, last
-        first = last

@@ -7,10 +7,11 @@ import os
 from graphstrap.defaults import Statistics
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
+from graphstrap.io._parts_info import read_parts_info
 from graphstrap.io._write_edges import Report
 from graphstrap.io._write_parts import write_parts
 from graphstrap.io.partition import Cut, partition
-from graphstrap.io.parts import is_parts, open_part, read_parts_info
+from graphstrap.io.parts import is_parts, open_part
 from graphstrap.methods.semi_supervised import training_labels
 from graphstrap.parallel.workers import Workers
 from graphstrap.sampling._rows import node_times, num_relations_of
