@@ -189,8 +189,8 @@ MAG_LIKE = "mag-like-"
 
 
 def load(name: str | os.PathLike[str], *, device: str = "cpu") -> Graph:
-    """A graph by name, from the path of an .npz file, or of a store; one in parts is put together in memory. A synthetic
-    one is made on the device."""
+    """A graph by name, from the path of an .npz file, or of a store; one in parts is put together in memory. One that
+    is synthetic is made on the device."""
     text = os.fspath(name)
     if is_store(text):
         return open_store(text)

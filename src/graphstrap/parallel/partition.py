@@ -49,6 +49,8 @@ def load_for(source: Source, workers: Workers) -> Graph:
     path = source.dataset
     if path is None or not is_parts(path):
         return source.load()
+    if source.fold is not None:
+        raise InputError("a fold is of all labels, and no worker has all of a graph in parts: take the whole store")
     num_parts = read_parts_info(path).num_parts
     if num_parts != workers.size:
         raise InputError(
