@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -21,9 +21,11 @@ from graphstrap.embed import embed
 from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL
 from graphstrap.graph import Graph
+from graphstrap.io._join_parts import join_parts
 from graphstrap.io.export import write_table
 from graphstrap.io.npz import read_npz
 from graphstrap.io.ogb import prepare_ogb
+from graphstrap.io.parts import open_part
 from graphstrap.io.ppi import read_ppi
 from graphstrap.io.prepare import PrepareOptions, prepare_tables
 from graphstrap.io.store import open_store, verify_store, write_store
@@ -31,6 +33,7 @@ from graphstrap.io.tables import read_tables
 from graphstrap.io.wikics import read_wikics
 from graphstrap.methods import build_bgrl
 from graphstrap.model import Model
+from graphstrap.parallel import partition_graph
 from graphstrap.recipe import Recipe, load_recipe
 from graphstrap.report.health import check_health
 from graphstrap.report.series import elapsed_seconds, training_series
@@ -134,6 +137,18 @@ def _read_ogb(folder: Path) -> None:
     prepare_ogb(str(folder), str(folder / "store"), job=JOB)
     verify_store(folder / "store")
     shutil.rmtree(folder / "store")
+
+
+def _write_parts(folder: Path) -> None:
+    graph = replace(_graph(), node_times=torch.arange(12) % 5)
+    partition_graph(graph, folder / "p", 2, how="random")
+
+
+def _read_parts(folder: Path) -> None:
+    """Each part alone, as a worker opens it, and all of them together."""
+    for number in range(2):
+        repr(open_part(folder / "p", number))
+    join_parts(folder / "p")
 
 
 def _read_store(folder: Path) -> None:
@@ -256,6 +271,7 @@ READERS: dict[str, Reader] = {
     "ppi": Reader(lambda f: cast(None, write_ppi(f)), read_ppi),
     "ogb": Reader(_write_ogb, _read_ogb, 1),
     "store": Reader(lambda f: write_store(_graph(), f / "s"), _read_store),
+    "parts": Reader(_write_parts, _read_parts, 20),
     "checkpoint": Reader(_write_run, _read_checkpoint),
     "run": Reader(_write_run, _read_run),
     "model": Reader(_write_model, _read_model),

@@ -17,7 +17,12 @@ from graphstrap.cli._app import app
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 RUN = [page for page in PAGES if any(language in ("python", "sh") for language, _ in code_blocks(page))]
-LONG = ["performance.md", "results.md", "parallel.md"]  # bare blocks take a GPU, or several hosts: parsed, not run
+LONG = [
+    "performance.md",
+    "results.md",
+    "parallel.md",
+    "partitions.md",
+]  # bare blocks take a GPU, or several hosts: parsed, not run
 LINES = r"graphstrap |python benchmarks/"
 CLUSTER_LINES = LINES + r"|torchrun |srun |#|first=|    (graphstrap|--rdzv)"
 

@@ -25,6 +25,7 @@ LEVELS = [
     {"train"},
     {"parallel"},
     {"layerwise"},
+    {"part_layers"},
     {"embed", "evaluate", "neighbors"},
     {"estimator", "baselines", "shards"},
     {"seeds", "hidden_edges"},

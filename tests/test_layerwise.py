@@ -120,8 +120,8 @@ def count_blocks(monkeypatch: pytest.MonkeyPatch, *, stop_after: int) -> list[tu
 
         return call
 
-    make = layerwise._Work.make
+    make = layerwise.LayerWork.make
     monkeypatch.setattr(
-        layerwise._Work, "make", lambda self, number, width, rows: make(self, number, width, counted(rows))
+        layerwise.LayerWork, "make", lambda self, number, width, rows: make(self, number, width, counted(rows))
     )
     return calls

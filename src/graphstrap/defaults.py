@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from graphstrap.features import FeatureTransform
 from graphstrap.graph import Block, Graph
+from graphstrap.io.parts import Part
 from graphstrap.own_features import neighbor_likeness
 from graphstrap.recipe import DataRecipe, EncoderRecipe, MethodRecipe, Recipe, TrainRecipe, ViewsRecipe
 from graphstrap.scaled import sample_rows
@@ -38,7 +39,7 @@ class Statistics:
             mean_degree=graph.num_edges / max(1, graph.num_nodes),
             num_columns=max((int(block.shape[1]) for block in blocks), default=0),
             is_bag=is_bag,
-            likeness=neighbor_likeness(scaled),
+            likeness=graph.likeness if isinstance(graph, Part) else neighbor_likeness(scaled),
         )
 
 

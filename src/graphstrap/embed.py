@@ -24,11 +24,11 @@ from graphstrap.layerwise import embed_layers, full_pass_fits, has_layers
 from graphstrap.methods import frozen_encoder
 from graphstrap.methods.semi_supervised import SemiSupervised, training_labels
 from graphstrap.model import Model
+from graphstrap.part_layers import INFERENCE_BRANCH
 from graphstrap.sampling import Gatherer, Prefetcher
 from graphstrap.train import make_sampler, place_graph
 
 WAYS = ("auto", "full", "layers", "sampled")
-_INFERENCE_BRANCH = 1_000_039
 
 Array = np.ndarray[Any, Any]
 
@@ -102,7 +102,7 @@ def sampled_inference(
     placed = place_graph(prepared, recipe, device)
     sampler, gatherer = make_sampler(placed, recipe), Gatherer(placed, device=device)
     parts = torch.split(nodes, recipe.sampling.batch_size)
-    seeds = [child_seed(model.seed, _INFERENCE_BRANCH, number) for number in range(num_passes)]
+    seeds = [child_seed(model.seed, INFERENCE_BRANCH, number) for number in range(num_passes)]
 
     def make(step: int) -> Graph:
         roots = parts[step % len(parts)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
@@ -19,13 +19,15 @@ from graphstrap.encoders import recalibrate_batch_norm
 from graphstrap.errors import InputError
 from graphstrap.evaluate import evaluate, fit_probe
 from graphstrap.graph import Block, Graph
+from graphstrap.io.parts import Part
 from graphstrap.layerwise import full_pass_fits, has_layers, recalibrate_layers
 from graphstrap.many_graphs import training_part
 from graphstrap.methods import Method, frozen_encoder
 from graphstrap.methods.semi_supervised import SemiSupervised, training_labels
 from graphstrap.model import Model, Shapes
 from graphstrap.ops import resolve_device
-from graphstrap.parallel import ALONE, Workers, check_shareable, train_in_parallel
+from graphstrap.parallel import ALONE, Workers, check_parts, check_shareable, train_in_parallel
+from graphstrap.part_layers import finish_in_parts
 from graphstrap.recipe import Recipe, load_recipe
 from graphstrap.run import START_FILE, Run
 from graphstrap.scaled import sample_rows
@@ -97,6 +99,7 @@ class BGRL:
         """
         start = self.build(graph, start_from=start_from)
         check_shareable(self.model_.recipe, workers)
+        check_parts(graph, self.model_.recipe, workers)
         prepared = self.model_.transform(graph)  # what can fail has failed before the folder appears
         folder = None
         if run is not None and workers.is_first:
@@ -259,6 +262,9 @@ def train_estimators(
     on_device = place_graph(
         with_labels_to_learn(training_part(prepared, recipe.data.training_graphs), model), recipe, device
     )
+    if isinstance(on_device, Part):
+        own = with_labels_to_learn(model.transform.when_read(on_device.own), model)
+        on_device = replace(on_device, own=own)
     trainees = []
     for estimator, run in zip(estimators, runs, strict=True):
         model = estimator.model_
@@ -273,16 +279,18 @@ def train_estimators(
         logs = train_together(trainees, on_device, recipe=recipe, progress=progress)
     for estimator, run, records in zip(estimators, runs, logs, strict=True):
         estimator.metrics_ = records
-        if workers.is_first:
+        if isinstance(on_device, Part):
+            finish_in_parts(estimator.model_, on_device, workers)
+        elif workers.is_first:
             _finish(estimator.model_, on_device)
-            if run is not None:
-                estimator.model_.save(run.folder)
+        if workers.is_first and run is not None:
+            estimator.model_.save(run.folder)
         workers.take_module_from_first(estimator.model_.module)
 
 
 def _evaluation(model: Model, graph: Graph, prepared: Graph) -> Evaluate | None:
     """How a model is evaluated while it trains; None where there is nothing to evaluate with."""
-    if graph.labels is None or (graph.labels.dim() == 2 and graph.splits is None):
+    if graph.labels is None or (graph.labels.dim() == 2 and graph.splits is None) or isinstance(graph, Part):
         return None
     if isinstance(model.method, SemiSupervised):
         return _validation(model, graph, prepared)

@@ -19,7 +19,7 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Block, Graph
 from graphstrap.keep import child_seed, hash32
 from graphstrap.ops import propagate
-from graphstrap.scaled import ScaledMatrix, dense, encodable, is_large, sample_rows, scale_rows
+from graphstrap.scaled import ScaledMatrix, dense, encodable, is_large, sample_rows
 from graphstrap.view import CLEAN
 
 _NUM_HOPS = 16
@@ -63,15 +63,22 @@ class FeatureTransform:
         blocks = self._filled(self._matched(graph))
         return graph.with_features(*(self._scaled(block, number) for number, block in enumerate(blocks)))
 
+    def when_read(self, graph: Graph) -> Graph:
+        """The same, with every block scaled when rows of it are asked for, whatever its size."""
+        blocks = self._filled(self._matched(graph))
+        return graph.with_features(*(self._lazily(block, number) for number, block in enumerate(blocks)))
+
     def _scaled(self, block: Block, number: int) -> Block:
         """A block as the encoder takes it: at once, or when rows of it are asked for."""
+        lazily = self._lazily(block, number)
+        return lazily if is_large(block) else lazily.apply(lazily.raw)
+
+    def _lazily(self, block: Block, number: int) -> ScaledMatrix:
         # Structural columns have a scale of their own, and negative entries that would not sum to anything.
         scaling = "none" if self.scaling == "row" and not self.sizes[number] else self.scaling
         mean, scale = (self.means[number], self.scales[number]) if scaling == "column" else (None, None)
         assert not isinstance(block, ScaledMatrix)
-        if is_large(block):
-            return ScaledMatrix(block, scaling, mean, scale)
-        return scale_rows(block, scaling, mean, scale)
+        return ScaledMatrix(block, scaling, mean, scale)
 
     def _matched(self, graph: Graph) -> Graph:
         """The graph with its columns in the order of training, or an error that says what differs."""

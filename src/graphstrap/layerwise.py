@@ -64,10 +64,10 @@ def embed_layers(
     encoder.eval()
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-    work = _Work(encoder, graph, device or graph.device, rows_per_block, folder, workers)
-    table = work.make(0, _width(encoder, 0), work.first_rows)
+    work = LayerWork(encoder, graph, device or graph.device, rows_per_block, folder, workers)
+    table = work.make(0, layer_width(encoder, 0), work.first_rows)
     for index in range(len(encoder.layers)):
-        table = work.make(index + 1, _width(encoder, index + 1), work.layer_rows(index, table))
+        table = work.make(index + 1, layer_width(encoder, index + 1), work.layer_rows(index, table))
     return table
 
 
@@ -79,24 +79,31 @@ def recalibrate_layers(encoder: nn.Module, graph: Graph, *, device: torch.device
     was_training = encoder.training
     encoder.eval()
     with TemporaryDirectory(prefix="graphstrap-") as folder:
-        work = _Work(encoder, graph, device or graph.device, ROWS_PER_BLOCK, Path(folder))
-        table = work.make(0, _width(encoder, 0), work.first_rows)
+        work = LayerWork(encoder, graph, device or graph.device, ROWS_PER_BLOCK, Path(folder))
+        table = work.make(0, layer_width(encoder, 0), work.first_rows)
         for index, finish in enumerate(encoder.layers):
             if isinstance(finish.norm, nn.BatchNorm1d):
-                _set_statistics(finish.norm, work, table)
+                set_statistics(finish.norm, work, table, num_rows=graph.num_nodes)
             if index + 1 < len(encoder.layers):
-                table = work.make(index + 1, _width(encoder, index + 1), work.layer_rows(index, table))
+                table = work.make(index + 1, layer_width(encoder, index + 1), work.layer_rows(index, table))
     encoder.train(was_training)
 
 
-def _set_statistics(norm: nn.BatchNorm1d, work: _Work, table: Array) -> None:
-    """Mean and variance of the rows that a layer normalises."""
-    num_rows = work.graph.num_nodes
+def set_statistics(
+    norm: nn.BatchNorm1d,
+    work: LayerWork,
+    table: Array,
+    *,
+    num_rows: int,
+    add: Callable[[Tensor], Tensor] = lambda sums: sums,
+) -> None:
+    """Mean and variance of the rows that a layer normalises; `add` adds up what several workers have."""
     total, squares = torch.zeros(2, norm.num_features, dtype=torch.float64, device=work.device)
     for first, last in work.blocks():
         rows = work.propagated(table, first, last).double()
         total += rows.sum(0)
         squares += rows.square().sum(0)
+    total, squares = add(torch.stack([total, squares]))
     mean = total / num_rows
     assert norm.running_mean is not None
     assert norm.running_var is not None
@@ -139,7 +146,7 @@ def _limits() -> Iterator[int]:
         yield max(0, int(Path("/sys/fs/cgroup/memory.max").read_text()) - used)
 
 
-def _width(encoder: GCN | MLP, index: int) -> int:
+def layer_width(encoder: GCN | MLP, index: int) -> int:
     """The width of a table: of a layer's Z, or, after the last, of the embeddings."""
     layer_weights = encoder.weights
     return int(
@@ -148,7 +155,7 @@ def _width(encoder: GCN | MLP, index: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class _Work:
+class LayerWork:
     """One encoder's way through one graph."""
 
     encoder: GCN | MLP

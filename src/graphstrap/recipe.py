@@ -148,7 +148,8 @@ class SamplingRecipe:
     `root_types` are the node types that roots are of; none, and all are (semi-supervised: those that have labels).
     `disjoint`: a subgraph for each root instead of nodes merged across roots; `by_time`: no node newer than the root;
     `unbiased`: edges are weighted by how many they stand for. `storage` is where the graph is kept while training on a
-    GPU; `hot_nodes` rows of host features are kept on it; `prefetch` is how many batches are made ahead.
+    GPU; `hot_nodes` rows of host features are kept on it; `prefetch` is how many batches are made ahead. `roots` of a
+    step go to several workers in `turn`, or, of a graph in parts, to their `owner` as far as shares stay equal.
     """
 
     fan_outs: tuple[int, ...] = _setting((), low=0)
@@ -161,6 +162,7 @@ class SamplingRecipe:
     storage: str = _setting("auto", choices=("auto", "device", "host"))
     hot_nodes: int = _setting(0, low=0)
     prefetch: int = _setting(2, low=0, high=64)
+    roots: str = _setting("turn", choices=("turn", "owner"))
 
     def by_hop(self) -> list[int | dict[str, int]]:
         """One entry for each hop: a number, or a number for each relation that is named."""

@@ -21,6 +21,7 @@ from graphstrap.estimator import BGRL, train_estimators
 from graphstrap.evaluate import Evaluation, evaluate_many
 from graphstrap.graph import Graph
 from graphstrap.io.atomic import atomic_write
+from graphstrap.io.parts import Part
 from graphstrap.ops import resolve_device
 from graphstrap.parallel import ALONE, Workers
 from graphstrap.plain import read_plain_text
@@ -42,6 +43,8 @@ def fit_seeds(
     """Fit copies of an estimator, one for each seed; where there are several workers, each fits its share of them."""
     if len(set(seeds)) < len(seeds) or not seeds:
         raise InputError(f"seeds must be different numbers, at least one of them, got {list(seeds)}")
+    if isinstance(graph, Part):
+        raise InputError("--seeds trains a model a worker, and no worker has all of a graph in parts: train one seed")
     estimators = [BGRL(**{**estimator.get_params(), "seed": seed}) for seed in workers.share(seeds)]
     for one in estimators:
         one.build(graph)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,16 @@ import torch
 
 from graphstrap.embed import choose_way, embed, prepare
 from graphstrap.errors import InputError
-from graphstrap.graph import Graph
+from graphstrap.graph import Block, Graph
 from graphstrap.io.atomic import atomic_write
 from graphstrap.io.export import ids_path, write_embeddings
+from graphstrap.io.parts import Part
 from graphstrap.layerwise import embed_layers
 from graphstrap.methods import frozen_encoder
 from graphstrap.model import Model
 from graphstrap.own_features import some_rows
 from graphstrap.parallel import ALONE, Workers
+from graphstrap.part_layers import embed_part, prepare_part
 from graphstrap.plain import read_plain_text
 
 ENDINGS = ("parquet", "npy")
@@ -46,7 +49,7 @@ def write_shards(
     workers: Workers = ALONE,
 ) -> int:
     """Embed a graph into a folder; the number of columns. Several workers share the blocks of layer-wise inference, and
-    the files."""
+    the files; of a graph in parts, each writes the files of its own nodes."""
     if ending not in ENDINGS:
         raise InputError(f"shards are written as {' or '.join(ENDINGS)}, got {ending!r}")
     model.module.to(device)
@@ -54,6 +57,8 @@ def write_shards(
     if workers.is_first:
         _claim(folder, wanted)
     workers.wait()
+    if isinstance(graph, Part):
+        return _write_part(model, graph, folder, rows_per_shard=rows_per_shard, ending=ending, how=how, workers=workers)
     prepared = prepare(model, graph)
     if how == "auto":
         how = "layers" if workers.size > 1 else choose_way(model, prepared, device=device)
@@ -64,21 +69,51 @@ def write_shards(
         h: Any = embed_layers(encoder, prepared, device=device, folder=work_folder, workers=workers)
     else:
         h = embed(model, graph, device=device, how=how)
-    ids, width = graph.external_ids, 0
-    for number, first in workers.share(list(enumerate(range(0, graph.num_nodes, rows_per_shard)))):
-        last = min(first + rows_per_shard, graph.num_nodes)
+    block = prepared.features[0] if how == "layers" else None
+    numbers = workers.share(list(enumerate(range(0, graph.num_nodes, rows_per_shard))))
+    width = _write_files(model, h, block, graph.external_ids, folder, numbers, rows_per_shard, ending)
+    workers.wait()
+    if workers.is_first:
+        shutil.rmtree(folder / _WORK_FOLDER, ignore_errors=True)
+    return width
+
+
+def _write_part(
+    model: Model, part: Part, folder: Path, *, rows_per_shard: int, ending: str, how: str, workers: Workers
+) -> int:
+    """Every worker the files of its own nodes. All of them must make every layer, so a cut run makes them anew."""
+    prepared = prepare_part(model, part)
+    h = embed_part(model, prepared, workers=workers, how=how)
+    counts = np.bincount(part.part_of.numpy(), minlength=part.num_parts)
+    before = int((-(-counts[: part.number] // rows_per_shard)).sum())
+    numbers = [(before + i, first) for i, first in enumerate(range(0, len(h), rows_per_shard))]
+    width = _write_files(model, h, prepared.own.features[0], part.own_ids, folder, numbers, rows_per_shard, ending)
+    workers.wait()
+    return width
+
+
+def _write_files(
+    model: Model,
+    h: Any,
+    block: Block | None,
+    ids: np.ndarray[Any, Any],
+    folder: Path,
+    numbers: Sequence[tuple[int, int]],
+    rows_per_shard: int,
+    ending: str,
+) -> int:
+    """The files of these numbers, each from a row on; the number of columns. Own features come from `block`."""
+    width = 0
+    for number, first in numbers:
+        last = min(first + rows_per_shard, len(ids))
         rows = np.asarray(h[first:last])
-        block = prepared.features[0]
-        if how == "layers" and model.own_features is not None and block is not None:
+        if model.own_features is not None and block is not None:
             own = some_rows(block, slice(first, last))
             rows = model.own_features.append_rows(torch.from_numpy(rows), own).numpy()
         width = rows.shape[1]
         path = folder / f"part-{number:05}.{ending}"
         if not path.exists() or (ending == "npy" and not ids_path(path).exists()):
             write_embeddings(path, ids[first:last], rows)
-    workers.wait()
-    if workers.is_first:
-        shutil.rmtree(folder / _WORK_FOLDER, ignore_errors=True)
     return width
 
 

@@ -13,6 +13,7 @@ from graphstrap.errors import InputError, UnknownNodesError
 from graphstrap.folds import Fold
 from graphstrap.graph import Graph
 from graphstrap.io.extension import read_extension
+from graphstrap.io.parts import is_parts
 from graphstrap.io.store import is_store
 from graphstrap.io.tables import TableOptions, read_tables
 
@@ -75,7 +76,7 @@ class Source:
         """For JSON, with paths that hold from every folder."""
         fold = {} if self.fold is None else {"fold": self.fold.to_dict()}
         if self.dataset is not None:
-            is_path = self.dataset.endswith(".npz") or is_store(self.dataset)
+            is_path = self.dataset.endswith(".npz") or is_store(self.dataset) or is_parts(self.dataset)
             return {"dataset": os.path.abspath(self.dataset) if is_path else self.dataset, **fold}
         nodes = None if self.nodes is None else os.path.abspath(self.nodes)
         return {"edges": os.path.abspath(str(self.edges)), "nodes": nodes, "options": asdict(self.options), **fold}

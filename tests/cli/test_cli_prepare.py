@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from graphstrap.cli._app import run
+from graphstrap.datasets import load
 
 
 @pytest.fixture
@@ -32,6 +33,22 @@ def test_prepare_check_fit_and_embed(tables: Path, capsys: pytest.CaptureFixture
     assert Path("out.csv").read_text().count("\n") == 61
 
 
+def test_parts_from_tables_and_from_a_store(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*MAKE, "--quiet"]) == 0
+    cut = ["--partitions", "3", "--partitioner", "streaming", "--quiet"]
+    assert run(["prepare", "--store", "s", "--to", "p", *cut]) == 0
+    assert "of the edges join different parts" in capsys.readouterr().out
+    assert run([*MAKE[:6], "q", *MAKE[7:], *cut]) == 0
+    assert sorted(path.name for path in Path().iterdir()) == ["edges.csv", "nodes.csv", "p", "q", "s"]
+    for path in ("p", "q"):
+        assert run(["prepare", "--check", path, "--quiet"]) == 0
+        assert "3 parts" in capsys.readouterr().out
+        assert load(path).fingerprint == load("s").fingerprint
+    assert run(["fit", "p", "--run", "r", "--quiet"]) == 2
+    assert "give --workers 3" in capsys.readouterr().err
+    assert not Path("r").exists()
+
+
 def test_damage_shows(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*MAKE, "--quiet"]) == 0
     data = bytearray(Path("s/features.0.npy").read_bytes())
@@ -54,6 +71,11 @@ def test_damage_shows(tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["prepare", "--ogb", ".", "--to", "s", "--label-column", "y"], "column options"),
         (["prepare", "--check", "nothing"], "no store"),
         ([*MAKE[:-6], "--to", "edges.csv"], "exists"),
+        (["prepare", "--store", "x", "--to", "s"], "--partitions"),
+        (["prepare", "--store", "x", "--to", "s", "--partitions", "2"], "no store"),
+        ([*MAKE, "--store", "x"], "--store"),
+        ([*MAKE, "--partitions", "61"], "from 2 to 60"),
+        ([*MAKE, "--partitions", "2", "--partitioner", "spectral"], "streaming"),
     ],
 )
 def test_bad_input(tables: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

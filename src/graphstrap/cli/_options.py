@@ -16,7 +16,7 @@ from graphstrap.ensemble import fold_folders
 from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL
 from graphstrap.graph import Graph
-from graphstrap.parallel import is_worker, launch, launch_on_ray
+from graphstrap.parallel import ALONE, Workers, is_worker, launch, launch_on_ray, load_for
 from graphstrap.run import Run
 from graphstrap.seeds import seed_folders
 from graphstrap.source import Source
@@ -82,13 +82,15 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, ensure_ascii=False))
 
 
-def load_graph_of(run: Run, *, quiet: bool = False, loaded: dict[Source, Graph] | None = None) -> Graph:
-    """The graph that a run was trained on, as it is now. What is in `loaded` is not loaded again, whatever fold of its
-    labels a run leaves out."""
+def load_graph_of(
+    run: Run, *, quiet: bool = False, loaded: dict[Source, Graph] | None = None, workers: Workers = ALONE
+) -> Graph:
+    """The graph that a run was trained on, as it is now; of one in parts, the part of each of several workers. What is
+    in `loaded` is not loaded again, whatever fold of its labels a run leaves out."""
     source, loaded = Source.from_dict(run.info["source"]), {} if loaded is None else loaded
     whole = replace(source, fold=None)
     if whole not in loaded:
-        loaded[whole] = whole.load()
+        loaded[whole] = whole.load() if workers.size == 1 else load_for(whole, workers)
     graph = loaded[whole]
     if graph.fingerprint != run.info["graph"]["fingerprint"]:
         note(f"note: the graph has changed since {run.folder} was trained; this is the graph as it is now", quiet=quiet)

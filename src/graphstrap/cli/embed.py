@@ -58,20 +58,12 @@ def embed(
     o.launched(context, workers)
     run = Run.open(folder)
     model = BGRL.load(folder, device=device)
-    if edges is None:
-        if nodes is not None:
-            raise InputError("--nodes needs --edges: give the edges of the new nodes")
-        graph, wanted = o.load_graph_of(run, quiet=quiet), None
-    else:
-        graph, wanted = Source.from_dict(run.info["source"]).load_new(
-            edges,
-            nodes,
-            ignore_unknown_nodes=ignore_unknown_nodes,
-            ignore_columns=o.names(ignore_columns) or (),
-        )
+    if edges is None and nodes is not None:
+        raise InputError("--nodes needs --edges: give the edges of the new nodes")
     if rows_per_file:
         on = resolve_device(device)
         with joined(on) as several:
+            graph = o.load_graph_of(run, quiet=quiet or not several.is_first, workers=several)
             width = write_shards(
                 model.model_,
                 graph,
@@ -85,6 +77,15 @@ def embed(
         if several.is_first:
             print(f"{to}: {graph.num_nodes:,} nodes, {width} columns, {rows_per_file:,} nodes a file")
         return
+    if edges is None:
+        graph, wanted = o.load_graph_of(run, quiet=quiet), None
+    else:
+        graph, wanted = Source.from_dict(run.info["source"]).load_new(
+            edges,
+            nodes,
+            ignore_unknown_nodes=ignore_unknown_nodes,
+            ignore_columns=o.names(ignore_columns) or (),
+        )
     h = model.embed(graph, how=how)
     ids = graph.external_ids
     if wanted is not None:

@@ -16,7 +16,7 @@ from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL
 from graphstrap.io.tables import TableOptions
 from graphstrap.ops import resolve_device
-from graphstrap.parallel import Workers, is_worker, joined, num_restarts
+from graphstrap.parallel import Workers, is_worker, joined, load_for, num_restarts
 from graphstrap.recipe import Recipe, load_recipe, parse_settings
 from graphstrap.run import Run
 from graphstrap.seeds import fit_seeds, seed_folders
@@ -146,7 +146,7 @@ def _fit(
     quiet: bool,
 ) -> None:
     """What every worker does; the first one speaks."""
-    graph = where.load()
+    graph = load_for(where, workers)
     o.note(f"{graph}\n{graph.cleaning}", quiet=quiet)
     estimator.resolve(graph)
     for reason in estimator.reasons_:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,11 +14,16 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from graphstrap.cli import _options as o
 from graphstrap.errors import InputError
+from graphstrap.io._join_parts import verify_parts
+from graphstrap.io._parts_info import PartsInfo
 from graphstrap.io._write_edges import Report
 from graphstrap.io.ogb import prepare_ogb
+from graphstrap.io.partition import PARTITIONERS
+from graphstrap.io.parts import is_parts
 from graphstrap.io.prepare import PrepareOptions, prepare_tables
 from graphstrap.io.store import open_store, verify_store
 from graphstrap.io.tables import TableOptions
+from graphstrap.parallel import partition_graph
 from graphstrap.reproduce.memory import parse_bytes
 
 
@@ -27,8 +33,15 @@ def prepare(
     ogb: Annotated[
         Path | None, typer.Option(help="A folder of MAG240M, ogbn-mag or ogbn-papers100M, as it is unpacked.")
     ] = None,
+    store: Annotated[Path | None, typer.Option(help="A store that is there, to be partitioned.")] = None,
     to: Annotated[Path | None, typer.Option(help="The store to make.")] = None,
-    check: Annotated[Path | None, typer.Option(help="A store to read through: checksums, and all numbers.")] = None,
+    check: Annotated[
+        Path | None, typer.Option(help="A store, whole or in parts, to read through: checksums, and all numbers.")
+    ] = None,
+    partitions: Annotated[
+        int, typer.Option(help="Make so many parts, one for each worker (see docs/partitions.md).", min=0)
+    ] = 0,
+    partitioner: Annotated[str, typer.Option(help=f"{', '.join(PARTITIONERS)}.")] = "auto",
     memory: Annotated[str, typer.Option(help="The cap on memory, such as 4GB.")] = "4GB",
     threads: Annotated[int | None, typer.Option(help="Of the sorting [default: as many as cores].", min=1)] = None,
     pca: Annotated[int | None, typer.Option(help="Project wider features on so many directions.", min=1)] = None,
@@ -55,13 +68,16 @@ def prepare(
 ) -> None:
     """Make a store of a graph that may be larger than memory; it is a SOURCE for the other verbs."""
     if check is not None:
-        with _bars(quiet=quiet) as report:
-            graph = verify_store(check, progress=lambda done, total: report("reading", done / max(1, total)))
-        print(f"{check}: whole: {graph}")
+        _check(check, quiet=quiet)
         return
-    if to is None or (edges is None) == (ogb is None):
-        raise InputError("give --edges (and --nodes) or --ogb, and --to STORE; or --check STORE")
-    job = PrepareOptions(parse_bytes(memory), threads, feature_dtype, pca, derive_features, overwrite)
+    if to is None or [edges, ogb, store].count(None) != 2:
+        raise InputError("give --edges (and --nodes), --ogb or --store, and --to STORE; or --check STORE")
+    if store is not None and not partitions:
+        raise InputError("--store is there already: give --partitions to cut it into parts")
+    is_passing = bool(partitions) and store is None  # the whole store is there for the parts alone
+    job = PrepareOptions(
+        parse_bytes(memory), threads, feature_dtype, pca, derive_features, overwrite=overwrite or is_passing
+    )
     options = TableOptions(
         source=source_column,
         target=target_column,
@@ -78,16 +94,36 @@ def prepare(
         directed=directed,
         ignore_unknown_nodes=ignore_unknown_nodes,
     )
+    if edges is None and (options != TableOptions(directed=directed) or nodes is not None):
+        raise InputError("column options go with --edges, not with --ogb or --store")
+    whole = to if not partitions else (store or to.with_name(f".{to.name}.whole"))
+    if partitions and to.exists() and not overwrite:
+        raise InputError(f"{to} exists: choose another name, or replace it with --overwrite")
+    try:
+        with _bars(quiet=quiet) as report:
+            if edges is not None:
+                prepare_tables(edges, nodes, str(whole), options=options, job=job, report=report)
+            elif ogb is not None:
+                prepare_ogb(str(ogb), str(whole), directed=directed, job=job, report=report)
+            graph = open_store(whole)
+            if partitions:
+                cut = partition_graph(graph, to, partitions, how=partitioner, overwrite=overwrite, report=report)
+    finally:
+        if is_passing:
+            shutil.rmtree(whole, ignore_errors=True)
+    o.note(str(graph.cleaning), quiet=quiet or store is not None)
+    print(f"{to}: {graph}" + (f"\n{cut}" if partitions else ""))
+
+
+def _check(path: Path, *, quiet: bool) -> None:
     with _bars(quiet=quiet) as report:
-        if edges is not None:
-            prepare_tables(edges, nodes, str(to), options=options, job=job, report=report)
-        else:
-            if options != TableOptions(directed=directed) or nodes is not None:
-                raise InputError("column options go with --edges, not with --ogb")
-            prepare_ogb(str(ogb), str(to), directed=directed, job=job, report=report)
-    graph = open_store(to)
-    o.note(str(graph.cleaning), quiet=quiet)
-    print(f"{to}: {graph}")
+
+        def progress(done: int, total: int) -> None:
+            report("reading", done / max(1, total))
+
+        found = verify_parts(path, progress=progress) if is_parts(path) else verify_store(path, progress=progress)
+    shown = f"{found.num_parts} parts of {found.info.name!r}" if isinstance(found, PartsInfo) else str(found)
+    print(f"{path}: whole: {shown}")
 
 
 @contextmanager

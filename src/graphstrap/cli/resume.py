@@ -12,7 +12,7 @@ from graphstrap.ensemble import fold_folders, resume_folds
 from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL
 from graphstrap.ops import resolve_device
-from graphstrap.parallel import Workers, joined
+from graphstrap.parallel import Workers, joined, load_for
 from graphstrap.run import Run
 from graphstrap.seeds import resume_seeds, seed_folders
 from graphstrap.source import Source
@@ -48,9 +48,9 @@ def resume_runs(folder: Path, runs: Sequence[Run], *, workers: Workers, quiet: b
         if fold_folders(folder):
             resume_folds(folder, progress=not quiet)
         elif seed_folders(folder):
-            resume_seeds(folder, source.load(), progress=not quiet, workers=workers)
+            resume_seeds(folder, load_for(source, workers), progress=not quiet, workers=workers)
         else:
-            BGRL.resume(folder, source.load(), progress=not quiet, workers=workers)
+            BGRL.resume(folder, load_for(source, workers), progress=not quiet, workers=workers)
     except InterruptedTrainingError as stop:
         o.note(f"{stop}, saved: go on with `graphstrap resume {folder}`", quiet=not workers.is_first)
         raise typer.Exit(stop.exit_code) from stop

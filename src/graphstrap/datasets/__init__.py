@@ -25,7 +25,9 @@ from graphstrap.datasets._downloads import Download, DownloadError, ppi, through
 from graphstrap.errors import InputError
 from graphstrap.generate import arxiv_like, mag
 from graphstrap.graph import Graph
+from graphstrap.io._join_parts import join_parts
 from graphstrap.io.npz import read_npz
+from graphstrap.io.parts import is_parts
 from graphstrap.io.ppi import read_ppi
 from graphstrap.io.store import is_store, open_store
 from graphstrap.io.wikics import read_wikics
@@ -187,10 +189,13 @@ MAG_LIKE = "mag-like-"
 
 
 def load(name: str | os.PathLike[str], *, device: str = "cpu") -> Graph:
-    """A graph by name, from the path of an .npz file, or of a store. A synthetic one is made on the device."""
+    """A graph by name, from the path of an .npz file, or of a store; one in parts is put together in memory. One that
+    is synthetic is made on the device."""
     text = os.fspath(name)
     if is_store(text):
         return open_store(text)
+    if is_parts(text):
+        return join_parts(text)
     if text.endswith(".npz"):
         return read_npz(text)
     wanted = _as_name(text)

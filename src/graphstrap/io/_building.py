@@ -29,8 +29,9 @@ _LOCK_FILE = ".lock"
 class StoreBuilder:
     """Arrays on their way into a store. `scratch` is a folder for temporary files, gone when the build ends."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, file_name: str = STORE_FILE, kind: str = FORMAT) -> None:
         self.folder, self.scratch = folder, folder / ".scratch"
+        self.file_name, self.kind = file_name, kind
         self.arrays: dict[str, ArrayInfo] = {}
         self.open_files = ExitStack()
         self.scratch.mkdir()
@@ -60,27 +61,29 @@ class StoreBuilder:
     def finish(self, about: dict[str, Any]) -> None:
         """Write what describes the store: from then on the folder is one."""
         shutil.rmtree(self.scratch)
-        described = {"format": FORMAT, "version": VERSION, **about}
+        described = {"format": self.kind, "version": VERSION, **about}
         described["arrays"] = {name: asdict(info) for name, info in sorted(self.arrays.items())}
-        with atomic_write(self.folder / STORE_FILE) as temporary:
+        with atomic_write(self.folder / self.file_name) as temporary:
             temporary.write_text(json.dumps(described, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
 @contextmanager
-def build_store(path: str | os.PathLike[str], *, overwrite: bool = False) -> Iterator[StoreBuilder]:
+def build_store(
+    path: str | os.PathLike[str], *, overwrite: bool = False, file_name: str = STORE_FILE, kind: str = FORMAT
+) -> Iterator[StoreBuilder]:
     """Yield a builder; the store gets its name when the block ends. An OSError comes out as an InputError."""
     final = Path(os.path.abspath(path))
-    _check_place(final, overwrite=overwrite)
+    _check_place(final, overwrite=overwrite, file_name=file_name)
     folder = final.with_name(f".{final.name}.building")
     try:
         folder.mkdir(exist_ok=True)
         with _locked(folder):
             try:
                 _empty(folder)
-                builder = StoreBuilder(folder)
+                builder = StoreBuilder(folder, file_name=file_name, kind=kind)
                 with builder.open_files:
                     yield builder
-                assert (folder / STORE_FILE).exists(), "finish() makes it a store"
+                assert (folder / file_name).exists(), "finish() makes it a store"
                 _move(folder, final)
             finally:
                 with suppress(OSError):  # moved away, or a disk that cannot be written: the error is on its way
@@ -89,15 +92,15 @@ def build_store(path: str | os.PathLike[str], *, overwrite: bool = False) -> Ite
         raise InputError(f"cannot write the store {final}: {error.strerror or error}") from error
 
 
-def _check_place(final: Path, *, overwrite: bool) -> None:
+def _check_place(final: Path, *, overwrite: bool, file_name: str) -> None:
     if not final.parent.is_dir():
         raise InputError(f"cannot write {final}: the folder {final.parent} does not exist: create it first")
     if not os.path.lexists(final):
         return
     if not overwrite:
         raise InputError(f"{final} exists: choose another name, or replace it with --overwrite")
-    if final.is_symlink() or not (final / STORE_FILE).is_file():
-        raise InputError(f"{final} is not a store, so it is not replaced: choose another name")
+    if final.is_symlink() or not (final / file_name).is_file():
+        raise InputError(f"{final} is not a store (no {file_name}), so it is not replaced: choose another name")
 
 
 @contextmanager

@@ -1,4 +1,7 @@
-"""StoreInfo: what `store.json` says, checked field by field. It names arrays, never files: no path leads elsewhere."""
+"""StoreInfo: what `store.json` says, checked field by field. It names arrays, never files: no path leads elsewhere.
+
+`parts.json` and `part.json` of a partitioned store (see `parts.py`) say the same things, of the whole and of a part.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,8 @@ _DTYPES = r"\|b1|\|u1|\|i1|<i[248]|<u[248]|<f[248]|<U[1-9][0-9]{0,5}|bfloat16"
 _ARRAY_NAMES = (
     r"indptr|indices|out_indptr|out_indices|out_positions|labels|train|val|test|node_times|ids"
     r"|edge_types|edge_weights|edge_times|edge_columns"
-    r"|features\.[0-9]{1,3}(\.(indptr|indices|values|scale|offset|pca_mean|pca_components))?"
+    r"|part_of|hot|nodes|first_edges|time_codes|source_time_codes"  # of partitioned stores
+    r"|(features|sample)\.[0-9]{1,3}(\.(indptr|indices|values|scale|offset|pca_mean|pca_components))?"
 )
 KINDS = ("dense", "sparse", "quantised")
 
@@ -40,6 +44,7 @@ class StoreInfo:
     edge_column_names: tuple[str, ...]
     cleaning: Cleaning
     arrays: dict[str, ArrayInfo]
+    about: dict[str, Any]  # what else is said, unchecked
 
     @property
     def num_nodes(self) -> int:
@@ -57,15 +62,18 @@ def is_store(path: str | os.PathLike[str]) -> bool:
     return os.path.isfile(os.path.join(path, STORE_FILE))
 
 
-def read_info(path: str | os.PathLike[str]) -> StoreInfo:
+def read_info(path: str | os.PathLike[str], *, file_name: str = STORE_FILE, kind: str = FORMAT) -> StoreInfo:
     """Read and check `store.json`, in time and memory bounded by its own size."""
     folder = Path(path)
-    described = _read_json(folder)
-    if described.get("format") != FORMAT:
-        refuse(folder, f"is no store: format is {described.get('format')!r}")
+    described = _read_json(folder, file_name)
+    if described.get("format") != kind:
+        refuse(folder, f"is no store: format is {described.get('format')!r:.100}")
     if described.get("version") != VERSION:
-        refuse(folder, f"has version {described.get('version')!r} where this program reads {VERSION}: prepare it again")
-    take = _Taker(folder, described)
+        refuse(
+            folder,
+            f"has version {described.get('version')!r:.100} where this program reads {VERSION}: prepare it again",
+        )
+    take = Taker(folder, described, file_name)
     return StoreInfo(
         folder=folder,
         name=take("name", lambda v: isinstance(v, str)),
@@ -82,6 +90,7 @@ def read_info(path: str | os.PathLike[str]) -> StoreInfo:
             name: ArrayInfo(a["dtype"], tuple(a["shape"]), a["sha256"])
             for name, a in take("arrays", _are_arrays).items()
         },
+        about=described,
     )
 
 
@@ -90,40 +99,43 @@ def refuse(folder: Path, problem: str) -> NoReturn:
 
 
 @dataclass(frozen=True)
-class _Taker:
+class Taker:
+    """Values that pass a check, by key."""
+
     folder: Path
     described: dict[str, Any]
+    file_name: str
 
     def __call__(self, key: str, is_good: Callable[[Any], bool]) -> Any:
         value = self.described.get(key)
         if not is_good(value):
-            refuse(self.folder, f"is damaged: {key} in {STORE_FILE} is missing or wrong: copy or prepare it again")
+            refuse(self.folder, f"is damaged: {key} in {self.file_name} is missing or wrong: copy or prepare it again")
         return value
 
 
-def _read_json(folder: Path) -> dict[str, Any]:
-    path = folder / STORE_FILE
+def _read_json(folder: Path, file_name: str) -> dict[str, Any]:
+    path = folder / file_name
     try:
         if path.is_symlink() or not path.is_file():
-            refuse(folder, f"is no store: it has no {STORE_FILE}")
+            refuse(folder, f"is no store: it has no {file_name}")
         if path.stat().st_size > _MAX_JSON_BYTES:
-            refuse(folder, f"is damaged: {STORE_FILE} is larger than {_MAX_JSON_BYTES:,} bytes")
+            refuse(folder, f"is damaged: {file_name} is larger than {_MAX_JSON_BYTES:,} bytes")
         described = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"the store {folder} is damaged: {STORE_FILE} cannot be read ({error})") from error
+        raise InputError(f"the store {folder} is damaged: {file_name} cannot be read ({error})") from error
     if not isinstance(described, dict):
-        refuse(folder, f"is damaged: {STORE_FILE} is not an object")
+        refuse(folder, f"is damaged: {file_name} is not an object")
     return described
 
 
-def _is_size(value: Any) -> bool:
+def is_size(value: Any) -> bool:
     return type(value) is int and 0 <= value <= _MAX_SIZE
 
 
 def _are_offsets(value: Any) -> bool:
-    good = isinstance(value, list) and len(value) >= 2 and all(map(_is_size, value))
+    good = isinstance(value, list) and len(value) >= 2 and all(map(is_size, value))
     return good and value[0] == 0 and value == sorted(value)
 
 
@@ -134,7 +146,7 @@ def _are_names(value: Any) -> bool:
 def _are_blocks(value: Any) -> bool:
     def is_block(block: Any) -> bool:
         return block is None or (
-            isinstance(block, dict) and block.get("kind") in KINDS and _is_size(block.get("columns"))
+            isinstance(block, dict) and block.get("kind") in KINDS and is_size(block.get("columns"))
         )
 
     return isinstance(value, list) and all(map(is_block, value))
@@ -142,7 +154,7 @@ def _are_blocks(value: Any) -> bool:
 
 def _is_cleaning(value: Any) -> bool:
     names = {field.name for field in fields(Cleaning)}
-    return isinstance(value, dict) and set(value) <= names and all(map(_is_size, value.values()))
+    return isinstance(value, dict) and set(value) <= names and all(map(is_size, value.values()))
 
 
 def _are_arrays(value: Any) -> bool:
@@ -154,7 +166,7 @@ def _are_arrays(value: Any) -> bool:
             and re.fullmatch(_DTYPES, array["dtype"]) is not None
             and isinstance(array.get("shape"), list)
             and 1 <= len(array["shape"]) <= 2
-            and all(map(_is_size, array["shape"]))
+            and all(map(is_size, array["shape"]))
             and isinstance(array.get("sha256"), str)
         )
 

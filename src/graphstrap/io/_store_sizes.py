@@ -5,12 +5,13 @@ from __future__ import annotations
 from graphstrap.io._store_info import StoreInfo
 
 
-def check_sizes(info: StoreInfo) -> None:
-    """The type and shape of every array, before any of them is mapped."""
+def check_sizes(info: StoreInfo, *, num_ids: int | None = None) -> None:
+    """The type and shape of every array, before any of them is mapped. `num_ids` is how many nodes edges may come from,
+    if that is not the number of rows."""
     if "indptr" not in info.arrays or "indices" not in info.arrays:
         info.refuse("is damaged: it has no edges: copy or prepare it again")
     num_nodes, num_edges = info.num_nodes, info.num_edges
-    index_type = "<i4" if num_nodes < 2**31 else "<i8"
+    index_type = "<i4" if (num_nodes if num_ids is None else num_ids) < 2**31 else "<i8"
     rows: dict[str, tuple[int, str, int]] = {  # number of rows, type, dimensions
         "indptr": (num_nodes + 1, "<i8", 1),
         "out_indptr": (num_nodes + 1, "<i8", 1),
@@ -41,12 +42,12 @@ def check_sizes(info: StoreInfo) -> None:
         info.refuse("is damaged: names, sizes and features of its node types differ in number")
     for number, block in enumerate(info.blocks):
         if block is not None:
-            _check_block(
+            check_block(
                 info, f"features.{number}", *block, rows=info.type_offsets[number + 1] - info.type_offsets[number]
             )
 
 
-def _check_block(info: StoreInfo, name: str, kind: str, columns: int, *, rows: int) -> None:
+def check_block(info: StoreInfo, name: str, kind: str, columns: int, *, rows: int) -> None:
     floats = ("<f4", "<f2", "bfloat16")
     parts: dict[str, dict[str, tuple[tuple[int, ...] | None, tuple[str, ...]]]] = {
         "dense": {name: ((rows, columns), floats)},

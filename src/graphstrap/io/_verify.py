@@ -19,21 +19,28 @@ def check_structure(graph: Graph) -> None:
     num_nodes, num_edges = graph.num_nodes, graph.num_edges
     out = graph.transpose
     for name, indptr, indices in (("in", graph.indptr, graph.indices), ("out", out.indptr, out.indices)):
-        _check_rows(f"indptr of {name}-edges", indptr, num_edges)
-        _check_range(f"ends of {name}-edges", indices, num_nodes)
-        _check_sorted(f"ends of {name}-edges", indptr, indices)
-    _check_range("positions of the transpose", out.edge_positions, num_edges)
+        check_rows(f"indptr of {name}-edges", indptr, num_edges)
+        check_range(f"ends of {name}-edges", indices, num_nodes)
+        check_sorted(f"ends of {name}-edges", indptr, indices)
+    check_range("positions of the transpose", out.edge_positions, num_edges)
     _check_transpose(graph)
     if graph.edge_types is not None and graph.edge_type_names:
-        _check_range("edge types", graph.edge_types, len(graph.edge_type_names))
+        check_range("edge types", graph.edge_types, len(graph.edge_type_names))
+    check_values(graph)
+
+
+def check_values(graph: Graph) -> None:
+    """The same for labels and features alone."""
     if graph.labels is not None and graph.labels.dim() == 1 and graph.class_names is not None:
-        _check_range("labels", graph.labels, len(graph.class_names), low=-1)
+        check_range("labels", graph.labels, len(graph.class_names), low=-1)
     for block in graph.features:
         if isinstance(block, SparseMatrix):
-            _check_rows("sparse features' indptr", block.indptr, len(block.values))
-            _check_range("columns of sparse features", block.indices, block.num_columns)
+            check_rows("sparse features' indptr", block.indptr, len(block.values))
+            check_range("columns of sparse features", block.indices, block.num_columns)
             if len(block.indices) != len(block.values):
                 raise ValueError("sparse features have as many columns as values")
+            for begin, end in _steps(len(block.values)):
+                _check_finite(block.values[begin:end])
         elif isinstance(block, QuantisedMatrix):
             _check_finite(block.values)
         elif isinstance(block, Tensor):
@@ -46,7 +53,7 @@ def _steps(count: int, step: int = _STEP) -> Iterator[tuple[int, int]]:
         yield begin, min(count, begin + step)
 
 
-def _check_rows(name: str, indptr: Tensor, count: int) -> None:
+def check_rows(name: str, indptr: Tensor, count: int) -> None:
     if int(indptr[0]) != 0 or int(indptr[-1]) != count:
         raise ValueError(f"{name} does not run from 0 to {count}")
     for begin, end in _steps(len(indptr) - 1):
@@ -54,14 +61,14 @@ def _check_rows(name: str, indptr: Tensor, count: int) -> None:
             raise ValueError(f"{name} falls")
 
 
-def _check_range(name: str, values: Tensor, below: int, *, low: int = 0) -> None:
+def check_range(name: str, values: Tensor, below: int, *, low: int = 0) -> None:
     for begin, end in _steps(len(values)):
         part = values[begin:end]
         if int(part.min()) < low or int(part.max()) >= below:
             raise ValueError(f"{name} are not all from {low} to {below - 1}")
 
 
-def _check_sorted(name: str, indptr: Tensor, indices: Tensor, *, strictly: bool = False) -> None:
+def check_sorted(name: str, indptr: Tensor, indices: Tensor, *, strictly: bool = False) -> None:
     """Within a row, numbers never fall: where one does, a row must begin."""
     for begin, end in _steps(len(indices) - 1):
         falls = begin + 1 + (indices[begin : end + 1].diff() < int(strictly)).nonzero()[:, 0]
@@ -73,7 +80,7 @@ def _check_sorted(name: str, indptr: Tensor, indices: Tensor, *, strictly: bool 
 def _check_transpose(graph: Graph) -> None:
     """Every edge of the transpose stands where it says it does, and no two say the same."""
     out = graph.transpose
-    _check_sorted("positions of the transpose", out.indptr, out.edge_positions, strictly=True)
+    check_sorted("positions of the transpose", out.indptr, out.edge_positions, strictly=True)
     for begin, end in _steps(graph.num_edges):
         positions = out.edge_positions[begin:end]
         sources = torch.searchsorted(out.indptr, torch.arange(begin, end), right=True) - 1

@@ -13,6 +13,8 @@ nodes are merged within each worker's share. Batch norm is local: each worker no
 running statistics that are saved are the first worker's. Methods that compare roots with each other (grace, gca, dgi,
 barlow-twins) do so within each share. Semi-supervised means are exact where labelled and unlabelled roots of a batch
 both divide by the number of workers.
+
+Of a graph in parts each worker has one, and batches come from all of them: see `part_batches.py`.
 """
 
 from __future__ import annotations
@@ -23,17 +25,20 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
+from graphstrap.io.parts import Part
 from graphstrap.methods import Method
+from graphstrap.parallel.part_batches import in_turn, make_part_batches
 from graphstrap.parallel.workers import Workers
 from graphstrap.recipe import Recipe
 from graphstrap.train import Journal, Trainee, train_together
+from graphstrap.train.batches import Share
 from graphstrap.train.interrupt import Interrupt
 from graphstrap.train.step import SampledStep
 
@@ -81,9 +86,12 @@ class SharedStep(SampledStep):
         workers: Workers,
         interrupt: SharedInterrupt | None = None,
     ) -> None:
-        super().__init__(
-            method, graph, recipe=recipe, seed=seed, share=lambda roots: roots[workers.rank :: workers.size]
-        )
+        share: Share = partial(in_turn, workers=workers)
+        batches = None
+        if isinstance(graph, Part):
+            device = next(cast(nn.Module, method).parameters()).device
+            batches = make_part_batches(graph, recipe=recipe, seed=seed, device=device, workers=workers)
+        super().__init__(method, graph, recipe=recipe, seed=seed, share=share, batches=batches)
         self.workers, self.interrupt = workers, interrupt
 
     def gradients_made(self, loss: Tensor, batch: Graph) -> Tensor:

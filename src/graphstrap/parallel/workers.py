@@ -32,7 +32,7 @@ from graphstrap.parallel.orphans import PARENT
 T = TypeVar("T")
 
 # The first worker evaluates, saves and finishes while the others wait; one that died is noticed at once.
-_PATIENCE = timedelta(hours=6)
+PATIENCE = timedelta(hours=6)
 MEETING = timedelta(minutes=5)
 MAX_RESTARTS = 3
 RESTARTS = "GRAPHSTRAP_RESTARTS"
@@ -133,7 +133,7 @@ def joined(device: torch.device) -> Iterator[Workers]:
     importlib.import_module("torch.distributed.nn")
     store, rank, size = _meet()
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_PATIENCE)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
     try:
         yield Workers(dist.get_rank(), dist.get_world_size())
     finally:

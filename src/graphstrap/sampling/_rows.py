@@ -7,13 +7,15 @@ time) needs none. The graph is looked at a block of rows at a time: it may be la
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from graphstrap.graph import Graph
+
+SourceTimes = Callable[[slice], Tensor]  # of some successive edges
 
 EDGES_PER_BLOCK = 1 << 26
 ALWAYS = torch.iinfo(torch.int64).min  # the time of a node that has none: never newer than a root
@@ -40,12 +42,10 @@ class Rows:
 
     @classmethod
     def of(cls, graph: Graph, *, with_times: bool) -> Rows:
-        num_relations = num_relations_of(graph)
         times = node_times(graph) if with_times else None
-        ends = None
-        if num_relations > 1:
-            ends = torch.cat([_relation_ends(block, num_relations) for block in _blocks(graph, times)])
-        return cls(graph.indptr, ends, _order(graph, times), graph.indices, times)
+        num_relations = num_relations_of(graph)
+        source_times = None if times is None else lambda edges: times[graph.indices[edges].long()]
+        return cls(graph.indptr, *sort_rows(graph, num_relations, source_times), graph.indices, times)
 
     @property
     def num_relations(self) -> int:
@@ -71,15 +71,28 @@ class Rows:
 
     def _count_old(self, start: Tensor, degree: Tensor, before: Tensor) -> Tensor:
         """How many leading edges of each segment come from nodes not newer than `before`: bisection."""
-        assert self.times is not None
         low, high = torch.zeros_like(degree), degree.clone()
         for _ in range(int(degree.max()).bit_length() if degree.numel() else 0):
             middle = (low + high) // 2
             place = (start + middle).clamp(max=max(0, len(self.sources) - 1))
-            source = self.sources.index_select(0, self.edges(place.flatten())).long()
-            is_old = (self.times.index_select(0, source).view(place.shape) <= before) & (middle < high)
+            is_old = (self._times_at(self.edges(place.flatten())).view(place.shape) <= before) & (middle < high)
             low, high = torch.where(is_old, middle + 1, low), torch.where(is_old, high, torch.minimum(middle, high))
         return low
+
+    def _times_at(self, edges: Tensor) -> Tensor:
+        """When the nodes that these edges come from were new."""
+        assert self.times is not None
+        return self.times.index_select(0, self.sources.index_select(0, edges).long())
+
+
+def sort_rows(
+    graph: Graph, num_relations: int, source_times: SourceTimes | None
+) -> tuple[Tensor | None, Tensor | None]:
+    """`ends` and `order` of a graph whose edges come from nodes of these times."""
+    ends = None
+    if num_relations > 1:
+        ends = torch.cat([_relation_ends(block, num_relations) for block in _blocks(graph, source_times)])
+    return ends, _order(graph, source_times)
 
 
 def num_relations_of(graph: Graph) -> int:
@@ -111,7 +124,7 @@ class _Block:
     keys: list[Tensor]
 
 
-def _blocks(graph: Graph, times: Tensor | None) -> Iterator[_Block]:
+def _blocks(graph: Graph, source_times: SourceTimes | None) -> Iterator[_Block]:
     first = 0
     while first < graph.num_nodes:
         begin = int(graph.indptr[first])
@@ -122,7 +135,7 @@ def _blocks(graph: Graph, times: Tensor | None) -> Iterator[_Block]:
         degrees = graph.indptr[first : last + 1].diff()
         rows = torch.repeat_interleave(torch.arange(last - first, device=graph.device), degrees)
         types = None if graph.edge_types is None else graph.edge_types[edges].long()
-        keys = [] if times is None else [times[graph.indices[edges].long()]]
+        keys = [] if source_times is None else [source_times(edges)]
         yield _Block(last - first, begin, rows, types, keys if types is None else [*keys, types])
         first = last
 
@@ -133,13 +146,13 @@ def _relation_ends(block: _Block, num_relations: int) -> Tensor:
     return counts.view(block.num_rows, num_relations).cumsum(1).int()
 
 
-def _order(graph: Graph, times: Tensor | None) -> Tensor | None:
+def _order(graph: Graph, source_times: SourceTimes | None) -> Tensor | None:
     """Edges by (row, relation, time, as they were), or None where they are so already."""
-    if graph.edge_types is None and times is None:
+    if graph.edge_types is None and source_times is None:
         return None
-    if all(_is_sorted(block) for block in _blocks(graph, times)):
+    if all(_is_sorted(block) for block in _blocks(graph, source_times)):
         return None
-    orders = [block.first_edge + _sorted_order(block) for block in _blocks(graph, times)]
+    orders = [block.first_edge + _sorted_order(block) for block in _blocks(graph, source_times)]
     return torch.cat(orders)
 
 

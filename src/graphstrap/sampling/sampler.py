@@ -34,7 +34,7 @@ from graphstrap.sampling._subgraph import NOT_FOUND, Found, Hop, assemble, make_
 
 FanOuts = Sequence[int | Mapping[str, int]]
 
-_SAMPLING_BRANCH = 1_000_033
+SAMPLING_BRANCH = 1_000_033
 
 
 class Sampler:
@@ -81,7 +81,7 @@ class Sampler:
         """
         roots = roots.to(self.graph.device)
         owners = torch.arange(len(roots), device=roots.device) if self.disjoint else None
-        step_seed = child_seed(seed, _SAMPLING_BRANCH, step)
+        step_seed = child_seed(seed, SAMPLING_BRANCH, step)
         if self.fused is not None and are_distinct and self.fused.has_room(len(roots)):
             whole = self.fused.sample(roots, step_seed)
             return make_batch(

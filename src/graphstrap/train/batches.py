@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -21,6 +22,12 @@ _WEIGHTS_ARE_FEATURES = ("gat", "mpnn")
 Share = Callable[[Tensor], Tensor]
 
 
+class Filler(Protocol):
+    """What gives a batch its features and labels."""
+
+    def fill(self, batch: Graph) -> Graph: ...
+
+
 def make_batches(
     graph: Graph, *, recipe: Recipe, seed: int, device: torch.device, share: Share | None = None
 ) -> Prefetcher:
@@ -30,14 +37,23 @@ def make_batches(
 
 
 class BatchMaker:
-    """Makes the batch of a step: roots, what is sampled around them, and what these nodes have."""
+    """Makes the batch of a step: roots, what is sampled around them, and what these nodes have. `sampler` and
+    `gatherer` where others than the graph's own are to do it."""
 
     def __init__(
-        self, graph: Graph, *, recipe: Recipe, seed: int, device: torch.device, share: Share | None = None
+        self,
+        graph: Graph,
+        *,
+        recipe: Recipe,
+        seed: int,
+        device: torch.device,
+        share: Share | None = None,
+        sampler: Sampler | None = None,
+        gatherer: Filler | None = None,
     ) -> None:
         self.seed, self.share = seed, share
-        self.sampler = make_sampler(graph, recipe)
-        self.gatherer = Gatherer(graph, device=device, num_hot=recipe.sampling.hot_nodes)
+        self.sampler = sampler or make_sampler(graph, recipe)
+        self.gatherer = gatherer or Gatherer(graph, device=device, num_hot=recipe.sampling.hot_nodes)
         if recipe.method.name == "semi-supervised":
             self.roots = _mixed_roots(graph, recipe, seed)
         else:
@@ -93,15 +109,13 @@ def _by_label(graph: Graph) -> tuple[Tensor, Tensor]:
 def make_sampler(graph: Graph, recipe: Recipe) -> Sampler:
     """The sampler of a recipe's training and inference. Encoders that take an edge's weight for one of its features get
     edges as they are."""
+    return Sampler(graph, recipe.sampling.by_hop(), **sampler_flags(recipe))
+
+
+def sampler_flags(recipe: Recipe) -> dict[str, bool]:
     settings = recipe.sampling
     unbiased = settings.unbiased and recipe.encoder.name not in _WEIGHTS_ARE_FEATURES
-    return Sampler(
-        graph,
-        settings.by_hop(),
-        disjoint=settings.disjoint,
-        by_time=settings.by_time,
-        unbiased=unbiased,
-    )
+    return {"disjoint": settings.disjoint, "by_time": settings.by_time, "unbiased": unbiased}
 
 
 def place_graph(graph: Graph, recipe: Recipe, device: torch.device) -> Graph:

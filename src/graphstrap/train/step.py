@@ -26,6 +26,7 @@ from graphstrap.graph import Graph
 from graphstrap.many_graphs import GraphBatches
 from graphstrap.methods import Method
 from graphstrap.recipe import Recipe
+from graphstrap.sampling import Prefetcher
 from graphstrap.train.batches import make_batches
 from graphstrap.train.precision import computing_in, resolve_precision
 from graphstrap.train.schedule import learning_rate_at
@@ -108,7 +109,8 @@ class DrawnStep(EagerStep):
 
 
 class SampledStep(EagerStep):
-    """The same step on a batch of its own, made while the step before runs; with `share`, around some of its roots."""
+    """The same step on a batch of its own, made while the step before runs; with `share`, around some of its roots.
+    `batches` gives others than those of the graph."""
 
     def __init__(
         self,
@@ -118,9 +120,10 @@ class SampledStep(EagerStep):
         recipe: Recipe,
         seed: int,
         share: Callable[[Tensor], Tensor] | None = None,
+        batches: Prefetcher | None = None,
     ) -> None:
         super().__init__(method, graph, recipe=recipe, seed=seed)
-        self.batches = make_batches(graph, recipe=recipe, seed=seed, device=self.device, share=share)
+        self.batches = batches or make_batches(graph, recipe=recipe, seed=seed, device=self.device, share=share)
 
     def batch(self, step: int) -> Graph:
         return self.batches(step)
