@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from graphstrap.parallel import ALONE, Workers, is_worker
+from graphstrap.parallel.workers import was_killed
 from graphstrap.run import Run
 
 SETTINGS = ["sampling.fan_outs=[4,3]", "sampling.batch_size=64", "encoder.hidden_sizes=[16]", "train.log_every=5"]
@@ -33,6 +34,13 @@ def test_shares_are_everything_once() -> None:
 def test_nobody_else_is_needed() -> None:
     assert not is_worker()
     assert torch.equal(ALONE.add(torch.ones(2)), torch.ones(2))
+
+
+@pytest.mark.parametrize(
+    ("codes", "killed"), [([2, -15], False), ([1, 1], False), ([-15], False), ([-9, 1], True), ([-15, -6], True)]
+)
+def test_what_the_launcher_ended_itself_was_not_killed(codes: list[int], killed: bool) -> None:
+    assert was_killed(codes) == killed
 
 
 def test_bad_recipes_leave_no_folder(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -158,6 +158,12 @@ def threads_of_each(num_workers: int) -> int:
     return max(1, (os.cpu_count() or 1) // num_workers)
 
 
+def was_killed(exit_codes: Sequence[int]) -> bool:
+    """Whether a signal ended one of the workers, other than the launcher's own SIGTERM to those that another one's
+    failure left."""
+    return any(code < 0 and code != -signal.SIGTERM for code in exit_codes)
+
+
 def launch(arguments: Sequence[str], num_workers: int) -> int:
     """Run `graphstrap ARGUMENTS` in so many processes on this host; the exit code.
 
@@ -189,7 +195,7 @@ def launch(arguments: Sequence[str], num_workers: int) -> int:
             return 0 if stop.sigval == signal.SIGTERM else 130  # the workers have saved: see `train.interrupt`
         except ChildFailedError as error:
             codes = [failure.exitcode for failure in error.failures.values()]
-            if min(codes) >= 0:
+            if not was_killed(codes):
                 return max(1, *codes)
             if attempt == MAX_RESTARTS:
                 return 128 + signal.SIGKILL  # as a shell says of a killed one
