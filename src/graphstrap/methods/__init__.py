@@ -169,6 +169,11 @@ def encoder_maker(
     return make_encoder
 
 
+def is_added(encoder_name: str) -> bool:
+    """Whether `add_encoder` made this encoder known."""
+    return encoder_name in _ADDED
+
+
 def add_encoder(name: str, make_module: MakeModule) -> None:
     """Make an encoder of your own known as `encoder.name`, to every method that calls its encoder as a
     whole: all but GMI, MVGRL and the walks.
