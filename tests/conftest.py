@@ -25,6 +25,11 @@ from graphstrap.recipe import ENCODER_NAMES
 torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that start processes come first: they take longest, and none is to be left for the end."""
+    items.sort(key=lambda item: item.get_closest_marker("distributed") is None)
+
+
 @pytest.fixture
 def data_folder() -> Path:
     """The folder of real graphs; the test is skipped where there is none."""

@@ -186,6 +186,7 @@ def test_warm_start_takes_the_earlier_runs_recipe(fitted: Path, tmp_path: Path) 
     assert "embedding_size = 8" in (new / "recipe.toml").read_text()
 
 
+@pytest.mark.distributed
 def test_demo_compares_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = output(capsys, "demo", "--steps", "10", "--picture", tmp_path / "map.png", "--json")
     assert set(result) == {"dataset", "raw", "random_init", "bgrl", "seconds"}
@@ -250,6 +251,7 @@ def test_a_graph_of_another_width_is_refused_at_embed(
     assert not (tmp_path / "out.csv").exists()
 
 
+@pytest.mark.distributed
 def test_killed_at_any_moment_and_resumed_gives_the_same_bits(tmp_path: Path) -> None:
     """kill -9 five times at random moments; the final weights equal the uninterrupted run's, bit for bit."""
     edges, nodes = write_tables(tmp_path)

@@ -47,6 +47,7 @@ def worker_of(launcher: int) -> int | None:
     return int(numbers[0]) if numbers else None
 
 
+@pytest.mark.distributed
 def test_kills_with_nobody_watching_give_the_same_bits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The worker is killed at random moments; the launcher starts it again. GRAPHSTRAP_KILLS=20 for more of it."""
     settings = ["--set", "train.steps=2000", "--set", "train.checkpoint_seconds=0.05"]
