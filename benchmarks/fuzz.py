@@ -4,8 +4,10 @@ memory.
     python benchmarks/fuzz.py [--cases 100000] [--minutes 20] [--readers csv npz] [--first-seed 0] [--to FILE.json]
 
 A case is a reader and a seed: the same pair damages the same input in the same way (`tests/fuzz_mutations.py`). Cases
-run in child processes with a cap on address space; one that crashes, hangs, runs out of memory or raises anything
-but an InputError is a failure, and its seed is printed and kept in the JSON. `tests/test_fuzz.py` keeps past failures.
+run in child processes with a cap on address space; one that crashes, hangs, takes 256 MB or raises anything but an
+InputError is a failure, and its seed is printed and kept in the JSON. `tests/test_fuzz.py` keeps past failures.
+The JSON is written after every batch. Damaged files lie in memory (`/dev/shm`) or in the folder of TMPDIR; they go when
+a child ends, however it ends, and a run that was killed is tidied up after by the next.
 """
 
 from __future__ import annotations
@@ -15,12 +17,16 @@ import json
 import os
 import resource
 import select
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,36 +35,51 @@ sys.path.insert(0, str(TESTS))
 
 CASE_SECONDS = 30
 ROOM_BYTES = 1 << 30  # beyond what the libraries themselves take
+GREED_BYTES = 1 << 28  # resident memory that no case may add: the inputs are a few kB
 BATCH = 1000  # cases a child; leaks show as growth over them
 
 
-def child(name: str, first: int, count: int) -> None:
+def child(name: str, first: int, count: int, folder: Path) -> None:
     """Run cases one after the other; say which one is next, and how it ended."""
     from fuzz_readers import READERS, run_case
+    from graphstrap.parallel.orphans import end_with_parent
 
+    end_with_parent()
     warnings.simplefilter("error")
-    report = sys.stdout
-    place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="fuzz-", dir=place) as folder:
-        good, work = Path(folder) / "good", Path(folder) / "work"
-        good.mkdir()
-        READERS[name].make(good)
-        READERS[name].read(good)  # a good input is read; it also loads what is imported late
-        limit = _address_space() + ROOM_BYTES
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-        for seed in range(first, first + count):
-            print(f"next {seed}", file=report, flush=True)
-            begin = time.monotonic()
-            try:
-                outcome, why = run_case(name, seed, good, work), ""
-            except BaseException as error:
-                outcome, why = "failed", f"{type(error).__name__}: {str(error)[:200]} {_place(error)}"
-            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            print(
-                json.dumps({"outcome": outcome, "why": why, "seconds": time.monotonic() - begin, "peak_kb": peak}),
-                file=report,
-                flush=True,
-            )
+    good, work = folder / "good", folder / "work"
+    good.mkdir()
+    READERS[name].make(good)
+    READERS[name].read(good)  # a good input is read; it also loads what is imported late
+    limit = _address_space() + ROOM_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    for seed in range(first, first + count):
+        print(f"next {seed}", flush=True)
+        begin, before = time.monotonic(), _peak_kb()
+        try:
+            outcome, why = run_case(name, seed, good, work), ""
+        except BaseException as error:
+            outcome, why = "failed", f"{type(error).__name__}: {str(error)[:200]} {_place(error)}"
+        peak = _peak_kb()
+        if peak - before > GREED_BYTES >> 10:  # where an error hides that memory ran out
+            outcome, why = "failed", f"took {(peak - before) >> 10} MB, and was {outcome} {why}"
+        ended = {"outcome": outcome, "why": why, "seconds": time.monotonic() - begin, "peak_kb": peak}
+        print(json.dumps(ended), flush=True)
+
+
+def _peak_kb() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def room() -> Path:
+    """Where folders of damaged files are made."""
+    return Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path(tempfile.gettempdir())
+
+
+def tidy_up() -> None:
+    """Remove the folders of fuzzers that are no more: their names begin with the number of a process."""
+    for folder in room().glob("graphstrap-fuzz-*-*"):
+        if not Path(f"/proc/{folder.name.split('-')[2]}").exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _address_space() -> int:
@@ -72,9 +93,19 @@ def _place(error: BaseException) -> str:
 
 def run_batch(name: str, first: int, count: int, found: dict[str, Any], until: float) -> int:
     """Run a batch in a child; how many cases were run. After a crash or a hang the next batch starts behind it."""
-    command = [sys.executable, __file__, "--child", name, str(first), str(count)]
+    folder = tempfile.mkdtemp(prefix=f"graphstrap-fuzz-{os.getpid()}-", dir=room())
+    command = [sys.executable, __file__, "--child", name, str(first), str(count), folder]
+    try:
+        return _run_batch(command, name, first, count, found, until)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run_batch(command: list[str], name: str, first: int, count: int, found: dict[str, Any], until: float) -> int:
     done, current, said = 0, first, b""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    environment = {**os.environ, "GRAPHSTRAP_PARENT": str(os.getpid())}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, env=environment) as process, _ended(process):
         assert process.stdout is not None
         why = "crashed"
         deadline = time.monotonic() + 120  # imports
@@ -111,6 +142,15 @@ def run_batch(name: str, first: int, count: int, found: dict[str, Any], until: f
     return done
 
 
+@contextmanager
+def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """It does not outlive the block, whatever ends that."""
+    try:
+        yield
+    finally:
+        process.kill()
+
+
 def _note(name: str, found: dict[str, Any], seed: int, why: str) -> None:
     found["failures"].append({"seed": seed, "why": why})
     print(f"{name} {seed}: {why}", file=sys.stderr, flush=True)
@@ -123,11 +163,13 @@ def main() -> None:
     parser.add_argument("--readers", nargs="*")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--to", type=Path)
-    parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        child(options.child[0], int(options.child[1]), int(options.child[2]))
+        child(options.child[0], int(options.child[1]), int(options.child[2]), Path(options.child[3]))
         return
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    tidy_up()
     from fuzz_readers import READERS
 
     names = options.readers or list(READERS)
@@ -161,6 +203,7 @@ def _write(path: Path, command: str, found: dict[str, Any], seconds: float, firs
         "first_seed": first_seed,
         "seconds": round(seconds, 1),
         "case_seconds_limit": CASE_SECONDS,
+        "memory_limit_bytes": GREED_BYTES,
         "address_space_beyond_libraries_bytes": ROOM_BYTES,
         "readers": found,
         "environment": describe_environment(),

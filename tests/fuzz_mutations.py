@@ -3,12 +3,14 @@ that is handed in."""
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import math
 import os
 import re
 import shutil
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -129,6 +131,8 @@ def _ways(path: Path) -> tuple[Callable[[Path, Random], None], ...]:
     structured = {".json": _damage_json, ".jsonl": _damage_lines, ".npz": _damage_npz, ".npy": _damage_npy}
     if path.suffix in structured:
         ways += [structured[path.suffix]] * 5
+    if path.suffix == ".gz":
+        ways += [_damage_packed] * 3
     if path.suffix == ".safetensors":
         ways += [_damage_tensors] * 5
     return tuple(ways)
@@ -172,6 +176,17 @@ def _damage_words(path: Path, random: Random) -> None:
             token = random.choice(tokens)
             data = data[: token.start()] + random.choice(EVIL_WORDS) + data[token.end() :]
     path.write_bytes(data)
+
+
+def _damage_packed(path: Path, random: Random) -> None:
+    """Other words in a compressed text."""
+    try:
+        data = gzip.decompress(path.read_bytes())
+    except (OSError, EOFError, zlib.error):  # what an earlier damage left
+        return
+    path.write_bytes(data)
+    _damage_words(path, random)
+    path.write_bytes(gzip.compress(path.read_bytes(), mtime=0))
 
 
 # ---- places ----------------------------------------------------------------------------------------------------------
@@ -256,6 +271,8 @@ def _damage_npz(path: Path, random: Random) -> None:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
     except Exception:  # what an earlier damage left
+        return
+    if not arrays:  # an earlier damage left none
         return
     name = random.choice(sorted(arrays))
     way = random.randrange(5)

@@ -3,6 +3,7 @@ it is read. `run_case` damages a copy of the good input and reads that."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from collections.abc import Callable
@@ -16,8 +17,10 @@ import torch
 
 from conftest import make_communities
 from fuzz_mutations import change_sizes, copy_folder, mutate
+from graphstrap.cli.info import describe_run
 from graphstrap.datasets import load
 from graphstrap.embed import embed
+from graphstrap.ensemble import fold_folders
 from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL
 from graphstrap.graph import Graph
@@ -127,6 +130,43 @@ def _write_ogb(folder: Path) -> None:
         np.save(path, array)
 
 
+def _write_packed(path: Path, rows: list[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(("\n".join(rows) + "\n").encode(), mtime=0))
+
+
+def _write_ogb_splits(folder: Path) -> None:
+    for part, first in (("train", 0), ("valid", 3), ("test", 6)):
+        _write_packed(folder / f"{part}.csv.gz", [str(first + number) for number in range(3)])
+
+
+def _write_ogb_csv(folder: Path) -> None:
+    """The layout of ogbn-mag."""
+    raw = folder / "raw"
+    _write_packed(raw / "num-node-dict.csv.gz", ["paper,author", "9,6"])
+    _write_packed(raw / "triplet-type-list.csv.gz", ["paper,cites,paper", "author,writes,paper"])
+    for name, size in (("paper___cites___paper", 9), ("author___writes___paper", 6)):
+        _write_packed(raw / "relations" / name / "edge.csv.gz", [f"{i % size},{(i * 5 + 1) % 9}" for i in range(20)])
+    _write_packed(raw / "node-feat" / "paper" / "node-feat.csv.gz", [f"{i}.5,{-i},0.25" for i in range(9)])
+    _write_packed(raw / "node-feat" / "paper" / "node_year.csv.gz", [str(2010 + i) for i in range(9)])
+    _write_packed(raw / "node-label" / "paper" / "node-label.csv.gz", [str(i % 3) for i in range(9)])
+    _write_ogb_splits(folder / "split" / "time" / "paper")
+
+
+def _write_ogb_npz(folder: Path) -> None:
+    """The layout of ogbn-papers100M."""
+    random = np.random.default_rng(0)
+    (folder / "raw").mkdir()
+    arrays: dict[str, Any] = {
+        "edge_index": random.integers(0, 9, (2, 20)),
+        "node_feat": random.normal(size=(9, 4)).astype(np.float32),
+        "node_year": random.integers(2010, 2022, (9, 1)),
+    }
+    np.savez_compressed(folder / "raw" / "data.npz", **arrays)
+    np.savez_compressed(folder / "raw" / "node-label.npz", node_label=np.where(np.arange(9) % 2, np.nan, 1.0)[:, None])
+    _write_ogb_splits(folder / "split" / "time")
+
+
 def _read_prepared(folder: Path) -> None:
     prepare_tables(str(folder / "edges.csv"), str(folder / "nodes.csv"), str(folder / "store"), job=JOB)
     verify_store(folder / "store")
@@ -207,6 +247,17 @@ def _read_run(folder: Path) -> None:
     check_health(records, steps=steps, embedding_size=size, finished=run.is_finished)
 
 
+def _write_restarts(folder: Path) -> None:
+    Run.create(folder / "run", recipe=RECIPE, source={"dataset": "digits"}, seed=3, device="cpu", graph=_graph())
+    rows = [{"step": step, "time": "2026-01-01T00:00:00+00:00", "pid": 7, "host": "here"} for step in (20, 50)]
+    (folder / "run" / "restarts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def _read_restarts(folder: Path) -> None:
+    run = Run.open(folder / "run")
+    json.dumps(describe_run(run))
+
+
 def _write_model(folder: Path) -> None:
     Model.build(_graph(), RECIPE, seed=0).save(folder)
 
@@ -234,6 +285,12 @@ def _write_seeds(folder: Path) -> None:
     for seed in range(3):
         (folder / f"seed-{seed}").mkdir()
         (folder / f"seed-{seed}" / "run.json").write_text("{}")
+
+
+def _write_folds(folder: Path) -> None:
+    (folder / "folds.json").write_text(json.dumps({"folds": 3}) + "\n")
+    for number in range(3):
+        (folder / f"fold-{number}").mkdir()
 
 
 def _write_ledger(folder: Path) -> None:
@@ -270,6 +327,8 @@ READERS: dict[str, Reader] = {
     "wikics": Reader(lambda f: cast(None, (f / "data.json").write_text(json.dumps(make_wikics()))), read_wikics),
     "ppi": Reader(lambda f: cast(None, write_ppi(f)), read_ppi),
     "ogb": Reader(_write_ogb, _read_ogb, 1),
+    "ogb-csv": Reader(_write_ogb_csv, _read_ogb, 1),
+    "ogb-npz": Reader(_write_ogb_npz, _read_ogb, 1),
     "store": Reader(lambda f: write_store(_graph(), f / "s"), _read_store),
     "parts": Reader(_write_parts, _read_parts, 20),
     "checkpoint": Reader(_write_run, _read_checkpoint),
@@ -279,7 +338,9 @@ READERS: dict[str, Reader] = {
     "recipe": Reader(
         lambda f: cast(None, (f / "r.toml").write_text(RECIPE.to_toml())), lambda f: load_recipe(str(f / "r.toml"))
     ),
+    "restarts": Reader(_write_restarts, _read_restarts, 10),
     "seeds": Reader(_write_seeds, seed_folders),
+    "folds": Reader(_write_folds, fold_folders, 10),
     "ledger": Reader(_write_ledger, _read_ledger),
     "embeddings": Reader(_write_shards, _read_shards, 10),
 }

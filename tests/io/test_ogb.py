@@ -122,8 +122,8 @@ def lines(array: np.ndarray) -> list[str]:
     return [",".join(map(str, np.atleast_1d(row).tolist())) for row in array]
 
 
-def test_ogbn_mag(tmp_path: Path) -> None:
-    raw, split = tmp_path / "ogbn_mag" / "raw", tmp_path / "ogbn_mag" / "split" / "time" / "paper"
+def make_ogbn_mag(folder: Path, labels: np.ndarray) -> None:
+    raw, split = folder / "raw", folder / "split" / "time" / "paper"
     write_csv(raw / "num-node-dict.csv.gz", ["paper,author,institution", "40,30,5"])
     triplets = ["paper,cites,paper", "author,writes,paper", "author,affiliated_with,institution"]
     write_csv(raw / "triplet-type-list.csv.gz", triplets)
@@ -131,10 +131,14 @@ def test_ogbn_mag(tmp_path: Path) -> None:
         write_csv(raw / "relations" / triplet.replace(",", "___") / "edge.csv.gz", lines(pairs.T))
     write_csv(raw / "node-feat" / "paper" / "node-feat.csv.gz", lines(X.astype(np.float32)))
     write_csv(raw / "node-feat" / "paper" / "node_year.csv.gz", lines(YEARS))
-    labels = np.arange(40) % 3
     write_csv(raw / "node-label" / "paper" / "node-label.csv.gz", lines(labels))
     for part, numbers in (("train", np.arange(20)), ("valid", np.arange(20, 30)), ("test", np.arange(30, 40))):
         write_csv(split / f"{part}.csv.gz", lines(numbers))
+
+
+def test_ogbn_mag(tmp_path: Path) -> None:
+    labels = np.arange(40) % 3
+    make_ogbn_mag(tmp_path / "ogbn_mag", labels)
     prepare_ogb(str(tmp_path / "ogbn_mag"), str(tmp_path / "store"), job=SMALL)
     graph = verify_store(tmp_path / "store")
     names = ("affiliated_with", "writes", "cites")
@@ -144,6 +148,17 @@ def test_ogbn_mag(tmp_path: Path) -> None:
     assert torch.equal(graph.features[0], torch.from_numpy(X).float())  # type: ignore[arg-type]
     assert graph.labels[:40].tolist() == labels.tolist()
     assert [int(mask.sum()) for mask in (graph.splits.train, graph.splits.val, graph.splits.test)] == [20, 10, 10]
+
+
+@pytest.mark.parametrize("name", ["relations/paper___cites___paper/edge", "node-feat/paper/node_year"])
+def test_a_cell_without_a_number_is_refused(tmp_path: Path, name: str) -> None:
+    make_ogbn_mag(tmp_path / "ogbn_mag", np.arange(40) % 3)
+    path = tmp_path / "ogbn_mag" / "raw" / f"{name}.csv.gz"
+    rows = gzip.decompress(path.read_bytes()).decode().splitlines()
+    rows[3] = ",".join(["", *rows[3].split(",")[1:]]) or '""'
+    write_csv(path, rows)
+    with pytest.raises(InputError, match="without a number"):
+        prepare_ogb(str(tmp_path / "ogbn_mag"), str(tmp_path / "store"), job=SMALL)
 
 
 def test_ogbn_papers100m(tmp_path: Path) -> None:

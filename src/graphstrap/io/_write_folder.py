@@ -135,6 +135,7 @@ def _column(values: Array | None, size: int, kind: str, *, filling: int) -> Iter
             yield np.full(end - begin, filling, dtype=np.int64)
             continue
         chunk = np.asarray(flat[begin:end])
+        chunk = chunk.astype(np.float64) if chunk.dtype.kind == "f" else chunk  # 2^53 is too large for float16
         if chunk.dtype.kind not in "iuf" or (chunk.dtype.kind == "f" and (np.abs(chunk) >= 2.0**53).any()):
             raise InputError(f"labels or years of {kind} are no whole numbers")
         missing = np.isnan(chunk) if chunk.dtype.kind == "f" else chunk < 0

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,14 +25,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphstrap.errors import InputError
-from graphstrap.io._archive import UNREADABLE, Archive
+from graphstrap.io._archive import Archive
 from graphstrap.io._arrays import Array, open_array
 from graphstrap.io._building import StoreBuilder
 from graphstrap.io._database import quote_name
 from graphstrap.io._features import find_feature_kinds, read_columns
-from graphstrap.io._files import Copy, open_table
+from graphstrap.io._files import Copy, Table, open_table
 from graphstrap.io._make_store import Parts, PrepareOptions, make_store
-from graphstrap.io._ogb_npz import member_as_map
+from graphstrap.io._ogb_npz import file_as_map, member_as_map
 from graphstrap.io._write_edges import Report
 from graphstrap.io._write_folder import NO_TIME, Folder, write_folder
 from graphstrap.plain import check_plain
@@ -79,16 +80,16 @@ def _open(folder: Path, builder: StoreBuilder, connection: DuckDBPyConnection, j
 
 def _open_mag240m(folder: Path) -> Folder:
     processed = folder / "processed"
-    edges = [(triplet, _map(processed / "___".join(triplet) / "edge_index.npy", rows=2)) for triplet in _MAG240M]
-    x = _map(processed / "paper" / "node_feat.npy")
+    edges = [(triplet, file_as_map(processed / "___".join(triplet) / "edge_index.npy", rows=2)) for triplet in _MAG240M]
+    x = file_as_map(processed / "paper" / "node_feat.npy")
     sizes = {"paper": len(x), "author": 0, "institution": 0}  # the numbers of the others stand in a pickled file
     for (source, _, target), pairs in edges:
         for kind, ends in ((source, pairs[0]), (target, pairs[1])):
             if kind != "paper":
                 sizes[kind] = max(sizes[kind], _largest(ends) + 1)
     found = Folder("mag240m", sizes, edges, {"paper": x})
-    found.labels["paper"] = _map(processed / "paper" / "node_label.npy")
-    found.years["paper"] = _map(processed / "paper" / "node_year.npy")
+    found.labels["paper"] = file_as_map(processed / "paper" / "node_label.npy")
+    found.years["paper"] = file_as_map(processed / "paper" / "node_year.npy")
     if (folder / "split_dict.npz").is_file():
         with Archive(folder / "split_dict.npz") as archive:
             found.splits["paper"] = {part: archive.indices(part, below=len(x)) for part in ("train", "valid", "test")}
@@ -99,7 +100,7 @@ def _open_mag240m(folder: Path) -> Folder:
 
 def _open_papers(folder: Path, builder: StoreBuilder, connection: DuckDBPyConnection) -> Folder:
     data, scratch = folder / "raw" / "data.npz", builder.scratch
-    pairs, x = member_as_map(data, "edge_index", scratch), member_as_map(data, "node_feat", scratch)
+    pairs, x = member_as_map(data, "edge_index", scratch, rows=2), member_as_map(data, "node_feat", scratch)
     found = Folder("papers100m", {"node": len(x)}, [(("node", "edge", "node"), pairs)], {"node": x})
     found.years["node"] = member_as_map(data, "node_year", scratch)
     found.labels["node"] = member_as_map(folder / "raw" / "node-label.npz", "node_label", scratch)
@@ -120,7 +121,12 @@ class _Csv:
     def open(self) -> Folder:
         raw, split = self.folder / "raw", self.folder / "split" / "time"
         table = open_table(self.connection, str(raw / "num-node-dict.csv.gz"))
-        sizes = {name: int(table.fetch({"n": f"CAST({quote_name(name)} AS BIGINT)"})["n"][0]) for name in table.columns}
+        sizes = {}
+        for name in table.columns:
+            (numbers,) = _whole_numbers(table, [name])
+            if len(numbers) != 1 or numbers[0] < 0:
+                raise InputError(f"{table.name} has to say once how many nodes of type {name} there are")
+            sizes[name] = int(numbers[0])
         found = Folder("mag", sizes, [])
         for triplet in _read_triplets(raw / "triplet-type-list.csv.gz", sizes):
             found.edges.append((triplet, self.matrix(raw / "relations" / "___".join(triplet) / "edge.csv.gz", "<i8")))
@@ -150,10 +156,17 @@ class _Csv:
                 parts = [column.take(rows, np.arange(rows.end - rows.begin)) for column in read_columns(rows, kinds)]
                 writer.append(np.concatenate(parts, axis=1))
             else:
-                cells = rows.fetch({c: f"CAST({quote_name(c)} AS BIGINT)" for c in table.columns})
-                writer.append(np.stack([np.asarray(cells[c]) for c in table.columns], axis=1))
+                writer.append(np.stack(_whole_numbers(rows, table.columns), axis=1))
         self.connection.execute(f"DROP TABLE {name}")
         return open_array(self.builder.scratch, name, writer.close())
+
+
+def _whole_numbers(table: Table, columns: Iterable[str]) -> list[Array]:
+    """These columns as int64; a cell without a number is an error."""
+    cells = table.fetch({name: f"CAST({quote_name(name)} AS BIGINT)" for name in columns})
+    if any(np.ma.is_masked(column) for column in cells.values()):
+        raise InputError(f"{table.name} has a cell without a number: copy it again")
+    return [np.asarray(column) for column in cells.values()]
 
 
 def _read_triplets(path: Path, sizes: dict[str, int]) -> list[tuple[str, str, str]]:
@@ -174,27 +187,11 @@ def _read_splits(folder: Path, connection: DuckDBPyConnection, size: int) -> dic
     parts = {}
     for name in ("train", "valid", "test"):
         table = open_table(connection, str(folder / f"{name}.csv.gz"))
-        column = next(iter(table.columns))
-        numbers = np.asarray(table.fetch({"n": f"CAST({quote_name(column)} AS BIGINT)"})["n"])
+        (numbers,) = _whole_numbers(table, list(table.columns)[:1])
         if len(numbers) and (numbers.min() < 0 or numbers.max() >= size):
             raise InputError(f"{table.name} names a node beyond the {size} there are")
         parts[name] = numbers
     return parts
-
-
-def _map(path: Path, *, rows: int | None = None) -> Array:
-    """An `.npy` file of numbers, memory-mapped, never unpickled; with `rows`, whole numbers in so many rows."""
-    check_plain(path)
-    try:
-        with np.errstate(over="ignore"):  # of a shape that is refused for its size
-            array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except UNREADABLE as error:
-        raise InputError(f"{path} is not a readable .npy file ({error}): copy it again") from error
-    if rows is not None and (array.ndim != 2 or array.shape[0] != rows):
-        raise InputError(f"{path} has shape {array.shape}, expected {rows} rows")
-    if array.dtype.kind not in ("biuf" if rows is None else "iu") or array.ndim == 0:
-        raise InputError(f"{path} holds {array.dtype} of shape {array.shape}, expected numbers: copy it again")
-    return array
 
 
 def _largest(values: Array) -> int:
