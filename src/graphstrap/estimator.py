@@ -272,7 +272,7 @@ def train_estimators(
         model.module.to(device)
         trainees.append(Trainee(model.method, estimator.seed, run, _evaluation(model, graph, on_device), mirrors))
     recipe = estimators[0].recipe_
-    if workers.size > 1:
+    if not workers.is_alone:
         assert len(trainees) == 1
         logs = [train_in_parallel(trainees[0], on_device, recipe=recipe, workers=workers, progress=progress)]
     else:

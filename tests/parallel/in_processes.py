@@ -12,24 +12,27 @@ from typing import Any
 import torch
 from torch.multiprocessing.spawn import spawn
 
+import graphstrap.parallel.workers as module
 from graphstrap.parallel import Workers, joined
 
 Work = Callable[..., dict[str, Any]]
 
 
-def in_processes(work: Work, *arguments: Any, folder: Path, size: int = 2) -> list[dict[str, Any]]:
-    """What `work(workers, *arguments)` returns in each of them: names and tensors or numbers."""
+def in_processes(work: Work, *arguments: Any, folder: Path, size: int = 2, device: str = "cpu") -> list[dict[str, Any]]:
+    """What `work(workers, *arguments)` returns in each of them: names and tensors or numbers. Of size 1 it is a group
+    all the same."""
     with closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    spawn(_run, (size, port, folder, work, arguments), nprocs=size)  # type: ignore[no-untyped-call]
+    spawn(_run, (size, port, folder, work, arguments, device), nprocs=size)  # type: ignore[no-untyped-call]
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(size)]
 
 
-def _run(rank: int, size: int, port: int, folder: Path, work: Work, arguments: tuple[Any, ...]) -> None:
+def _run(rank: int, size: int, port: int, folder: Path, work: Work, arguments: tuple[Any, ...], device: str) -> None:
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
-    with joined(torch.device("cpu")) as workers:
+    module.is_worker = lambda: True  # also where nobody else is
+    with joined(torch.device(device)) as workers:
         assert workers == Workers(rank, size)
         torch.save(work(workers, *arguments), folder / f"{rank}.pt")

@@ -54,20 +54,25 @@ class Workers:
         """Whether this one writes the run folder and speaks to the user."""
         return self.rank == 0
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether there is nobody to send anything to."""
+        return self.size == 1
+
     def share(self, items: Sequence[T]) -> Sequence[T]:
         """Every size-th item from rank on: the shares of all workers are all items, none twice."""
         return items[self.rank :: self.size]
 
     def add(self, tensor: Tensor) -> Tensor:
         """The sum over workers, in place; the same bits for each of them."""
-        if self.size > 1:
+        if not self.is_alone:
             with _in_touch():
                 dist.all_reduce(tensor)
         return tensor
 
     def take_from_first(self, tensors: Sequence[Tensor]) -> None:
         """Overwrite these with the first worker's."""
-        if self.size > 1:
+        if not self.is_alone:
             with _in_touch():
                 for tensor in tensors:
                     dist.broadcast(tensor, src=0)
@@ -78,7 +83,7 @@ class Workers:
 
     def wait(self) -> None:
         """Until all have come this far."""
-        if self.size > 1:
+        if not self.is_alone:
             with _in_touch():
                 dist.barrier()
 
