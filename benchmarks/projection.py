@@ -4,11 +4,12 @@
 
 Nothing here was run on several GPUs. Counted: parameters and floating-point operations of a step (PyTorch's counter, a
 small batch on a CPU, scaled by the number of edges), bytes a root moves (`partition_traffic.py` at 8, 64 and 512
-parts). Measured: the rate of a large bfloat16 product on an H200 (`results/bench_ops_cuda.json`). Assumed: all of
-`ASSUMED`. Time of a step:
+parts). Measured on an H200: the time that a step computes (`step_split.py`, `results/step_split_cuda.json`), on straight
+lines between the numbers of roots that it was measured with; where that file is missing, operations by a share of the
+rate of a large bfloat16 product (`results/bench_ops_cuda.json`). Assumed: all of `ASSUMED`. Time of a step:
 
-    ideal        =  roots a GPU * operations a root / (share of the measured rate)
-    compute      =  max(ideal, what launching a step's kernels takes)
+    ideal        =  roots a GPU / 1,024 * compute of 1,024 roots
+    compute      =  measured, or max(ideal, what launching a step's kernels takes)
     exchange     =  collectives * (latency + latency a peer * (P - 1))  +  roots a GPU * bytes a root / bandwidth
     gradients    =  2 (P - 1) / P * 4 bytes * parameters / bandwidth  +  latency * log2 P
     step         =  max(compute, exchange) + gradients       batches are made ahead; gradients are added up at the end
@@ -23,6 +24,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -66,10 +68,19 @@ def count_step(num_features: int, *, num_roots: int) -> tuple[int, float]:
     return learned, counter.get_total_flops() / batch.num_edges
 
 
-def project(num_gpus: int, roots: float, *, work: dict[str, float], traffic: dict[str, Any], by: str) -> dict[str, Any]:
+def compute_seconds(roots: float, work: dict[str, Any]) -> float:
+    """Forward and backward pass and the optimiser on so many roots."""
+    if work["measured"]:
+        known = sorted((row["roots"], 1e-3 * row["compute_ms"]) for row in work["measured"])
+        sizes, seconds = ([one[place] for one in known] for place in (0, 1))
+        return float(np.interp(roots, sizes, seconds))  # a smaller batch than the smallest is no faster
+    return max(float(roots * work["flops_a_root"] / work["flops_per_second"]), ASSUMED["least_step_seconds"])
+
+
+def project(num_gpus: int, roots: float, *, work: dict[str, Any], traffic: dict[str, Any], by: str) -> dict[str, Any]:
     """A step of one GPU, in seconds and bytes."""
-    ideal = roots * work["flops_a_root"] / work["flops_per_second"]
-    compute = max(ideal, ASSUMED["least_step_seconds"])
+    ideal = roots * compute_seconds(BATCH_SIZE, work) / BATCH_SIZE
+    compute = compute_seconds(roots, work)
     headers = 8 * NUM_ASKS * (num_gpus - 1)  # sizes of messages: the same for any number of roots
     ids = headers + roots * (traffic["id_bytes"] - headers) / traffic["roots_a_worker"]
     features = roots * traffic["feature_bytes_768"] / traffic["roots_a_worker"]
@@ -128,7 +139,9 @@ def main() -> None:
     parameters, flops = count_step(768, num_roots=33)
     traffic = json.loads((RESULTS / "partition_traffic_64.json").read_text(encoding="utf-8"))
     flops *= traffic["edges_a_step"] / traffic["batch_size"]
+    split = RESULTS / "step_split_cuda.json"
     work = {
+        "measured": json.loads(split.read_text(encoding="utf-8"))["rows"] if split.exists() else [],
         "parameters": parameters,
         "flops_a_root": flops,
         "flops_per_second": ASSUMED["share_of_matmul_rate"] * rate,

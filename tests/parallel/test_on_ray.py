@@ -27,18 +27,85 @@ def test_without_ray_a_sentence_says_how_to_get_it(tmp_path: Path) -> None:
         launch_on_ray(lambda: 0, run=tmp_path / "run", num_workers=2, on_gpus=False)
 
 
+needs_ray = pytest.mark.skipif(not HAS_RAY, reason='Ray is not installed: pip install "graphstrap[ray]"')
+
+
+def begin(folder: Path, *options: str) -> subprocess.Popen[str]:
+    """A job on Ray with two workers, as soon as it has saved something."""
+    command = [sys.executable, "-m", "graphstrap", *FIT, *options, "--engine", "ray", "--run", str(folder)]
+    job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not (folder / "checkpoint.safetensors").exists():
+        assert job.poll() is None
+        time.sleep(0.02)
+    return job
+
+
+def often(*, steps: int) -> list[str]:
+    return ["--workers", "2", "--set", "train.checkpoint_seconds=0.1", "--set", f"train.steps={steps}"]
+
+
 @pytest.mark.distributed
 @pytest.mark.slow
-@pytest.mark.skipif(not HAS_RAY, reason='Ray is not installed: pip install "graphstrap[ray]"')
-def test_ray_and_a_killed_worker_give_the_same_model(tmp_path: Path) -> None:
-    fit = [sys.executable, "-m", "graphstrap", *FIT, "--workers", "2", "--set", "train.checkpoint_seconds=0.1"]
-    fit += ["--set", "train.steps=400"]
-    subprocess.run([*fit, "--run", tmp_path / "torch"], check=True)
-    job = subprocess.Popen([*fit, "--engine", "ray", "--run", tmp_path / "ray"], stdout=subprocess.PIPE, text=True)
+@needs_ray
+def test_a_stopped_job_saves_and_goes_on(tmp_path: Path) -> None:
+    options = often(steps=400)
+    subprocess.run([sys.executable, "-m", "graphstrap", *FIT, *options, "--run", tmp_path / "whole"], check=True)
+    code, said = stopped(begin(tmp_path / "cut", *options), signal.SIGTERM)
+    assert code == 0
+    assert "saved: go on with" in said
+    last = Run.open(tmp_path / "cut").metrics()[-1]["step"]
+    assert 0 < last < 400
+    resume = [sys.executable, "-m", "graphstrap", "resume", str(tmp_path / "cut"), "--workers", "2", "--engine", "ray"]
+    shown = subprocess.run([*resume, "--quiet"], check=True, stdout=subprocess.PIPE, text=True, timeout=600).stdout
+    assert "trained 400 steps" in shown
+    assert Run.open(tmp_path / "cut").restarts()[0]["step"] >= last
+    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "cut")]
+    assert models[0] == models[1]
+
+
+@pytest.mark.distributed
+@pytest.mark.slow
+@needs_ray
+def test_ctrl_c_saves_too_and_a_second_job_is_refused(tmp_path: Path) -> None:
+    job = begin(tmp_path / "run", *often(steps=100_000))
+    second = [
+        sys.executable,
+        "-m",
+        "graphstrap",
+        *FIT,
+        "--workers",
+        "2",
+        "--engine",
+        "ray",
+        "--run",
+        str(tmp_path / "run"),
+    ]
+    refused = subprocess.run([*second, "--run", tmp_path / "run"], stderr=subprocess.PIPE, text=True)
+    code, said = stopped(job, signal.SIGINT)
+    assert (code, refused.returncode) == (130, 2)
+    assert "saved: go on with" in said
+    assert "is in use by process" in refused.stderr
+    assert not Run.open(tmp_path / "run").is_finished
+
+
+def stopped(job: subprocess.Popen[str], number: signal.Signals) -> tuple[int, str]:
+    """The exit code of a job that gets this signal, within 30 s, and what it said."""
     try:
-        while not (tmp_path / "ray" / "checkpoint.safetensors").exists():
-            assert job.poll() is None
-            time.sleep(0.02)
+        job.send_signal(number)
+        said = job.communicate(timeout=30)[1]
+    finally:
+        job.kill()
+    return job.returncode, said
+
+
+@pytest.mark.distributed
+@pytest.mark.slow
+@needs_ray
+def test_ray_and_a_killed_worker_give_the_same_model(tmp_path: Path) -> None:
+    options = often(steps=400)
+    subprocess.run([sys.executable, "-m", "graphstrap", *FIT, *options, "--run", tmp_path / "torch"], check=True)
+    job = begin(tmp_path / "ray", *options)
+    try:
         holder = re.match(r"process (\d+) on", (tmp_path / "ray" / "run.lock").read_text())
         assert holder is not None
         os.kill(int(holder[1]), signal.SIGKILL)

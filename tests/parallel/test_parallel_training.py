@@ -20,7 +20,7 @@ from graphstrap.parallel.training import SharedStep
 from graphstrap.recipe import Recipe
 from graphstrap.run import Run
 from graphstrap.sparse import SparseMatrix
-from graphstrap.train import Trainee, train
+from graphstrap.train import DivergedError, Trainee, train
 from graphstrap.train.step import SampledStep
 
 pytestmark = pytest.mark.distributed
@@ -153,6 +153,38 @@ def test_workers_resume_bit_for_bit_from_the_first_ones_folder(tmp_path: Path) -
     for name, tensor in whole[0].items():
         assert all(torch.equal(tensor, one[name]) for one in (whole[1], *resumed)), name
     assert [record["step"] for record in Run.open(tmp_path / "cut").metrics()] == list(range(1, 51))
+
+
+def poisoned_worker(workers: Workers, settings: Recipe, folder: Path) -> dict[str, Any]:
+    """The second worker's loss is no number at its eighth step."""
+    graph, run, count = make_graph(), None, 0
+    method = make_method(graph, settings)
+    if workers.is_first:
+        run = Run.create(folder, recipe=settings, source={}, seed=0, device="cpu", graph=graph)
+    loss_of = method.loss
+
+    def loss(batch: Graph, views: Any) -> Any:
+        nonlocal count
+        count += 1
+        value, stats = loss_of(batch, views)
+        return value * (float("nan") if count == 8 and not workers.is_first else 1.0), stats
+
+    cast(Any, method).loss = loss
+    try:
+        train_in_parallel(Trainee(method, 0, run), graph, recipe=settings, workers=workers)
+    except DivergedError as error:
+        return {"said": str(error)}
+    return {"said": "nothing"}
+
+
+def test_no_number_on_one_worker_stops_all_and_the_last_good_checkpoint_stays(tmp_path: Path) -> None:
+    settings, folder = recipe(train__checkpoint_seconds=0.0), tmp_path / "run"
+    found = in_processes(poisoned_worker, settings, folder, folder=tmp_path)
+    assert all("step 8" in one["said"] and "learning_rate" in one["said"] for one in found)
+    method = make_method(make_graph(), settings)
+    learned = [p for p in cast(torch.nn.Module, method).parameters() if p.requires_grad]
+    assert Run.open(folder).restore(cast(torch.nn.Module, method), torch.optim.AdamW(learned, fused=True)) == 7
+    assert all(bool(tensor.isfinite().all()) for tensor in state_of(method).values())
 
 
 def test_one_worker_is_one_process() -> None:
