@@ -4,7 +4,7 @@
 
 Nothing here was run on several GPUs. Counted: parameters and floating-point operations of a step (PyTorch's counter, a
 small batch on a CPU, scaled by the number of edges), bytes a root moves (`partition_traffic.py` at 8, 64 and 512
-parts). Measured on an H200: the time that a step computes (`step_split.py`, `results/step_split_cuda.json`), on straight
+parts). Measured on an H200: the time a step computes (`step_split.py`, `results/step_split_cuda.json`), on straight
 lines between the numbers of roots that it was measured with; where that file is missing, operations by a share of the
 rate of a large bfloat16 product (`results/bench_ops_cuda.json`). Assumed: all of `ASSUMED`. Time of a step:
 
