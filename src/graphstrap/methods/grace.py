@@ -113,12 +113,13 @@ def info_nce(
 ) -> Tensor:
     """The loss between two views' projections; `drawn` comes from `draw_negatives`, None is for all negatives."""
     u, v = unit_rows(z_1), unit_rows(z_2)
-    if drawn is None:
+    if drawn is None or len(u) == 1:  # one node has nothing to be told from
         total = log_total_others(torch.cat([u, v]) / temperature**0.5, keep=keep_similarities)  # (2 N,)
         return total.mean() - (u * v).sum(1).mean() / temperature
     keys = torch.cat([u[drawn], v[drawn]], dim=1)  # (blocks, 2 (k + 1), D)
-    loss_1 = choose_among_drawn(u / temperature, v, keys, drawn)
-    loss_2 = choose_among_drawn(v / temperature, u, keys, drawn)
+    left_out = left_out_of(drawn, len(u))
+    loss_1 = choose_among_drawn(u / temperature, v, keys, left_out)
+    loss_2 = choose_among_drawn(v / temperature, u, keys, left_out)
     return (loss_1 + loss_2) / 2
 
 
@@ -129,17 +130,28 @@ def unit_rows(z: Tensor) -> Tensor:
     return torch.where(length > 1e-8, z / length.clamp(min=1e-8), 0.0)
 
 
-def choose_among_drawn(rows: Tensor, partners: Tensor, keys: Tensor, drawn: Tensor) -> Tensor:
+def choose_among_drawn(rows: Tensor, partners: Tensor, keys: Tensor, left_out: Tensor) -> Tensor:
     """The mean cross-entropy of choosing each row's partner before the keys that were drawn for its block."""
-    num_blocks, size = drawn.shape[0], drawn.shape[1] - 1
-    nodes = torch.arange(num_blocks * size, device=rows.device).view(num_blocks, size, 1)
-    left_out = drawn[:, None, :] == nodes  # (blocks, k, k + 1): itself,
-    left_out[..., -1] |= ~left_out.any(-1)  # or else the last
+    num_blocks, size = left_out.shape
     blocks = F.pad(rows, (0, 0, 0, num_blocks * size - len(rows))).view(num_blocks, size, -1)
     similarity = (blocks @ keys.transpose(1, 2)).float()  # (blocks, k, 2 (k + 1))
-    negative = similarity.masked_fill(left_out.repeat(1, 1, 2), -torch.inf).flatten(0, 1)[: len(rows)]
-    positive = (rows * partners).sum(1, keepdim=True)
-    return F.cross_entropy(torch.cat([positive, negative], dim=1), torch.zeros_like(nodes.view(-1)[: len(rows)]))
+    columns = torch.stack([left_out, left_out + size + 1], dim=2)  # of both views
+    similarity.detach().scatter_(2, columns, -torch.inf)  # e^ of which is 0, and so is its gradient
+    negative = torch.logsumexp(similarity, dim=2).flatten()[: len(rows)]
+    positive = (rows * partners).sum(1)
+    return F.softplus(negative - positive).mean()  # log (e^positive + e^negative) - positive
+
+
+def left_out_of(drawn: Tensor, num_nodes: int) -> Tensor:
+    """(blocks, k) the column of a block's draw that each of its nodes leaves out: itself or, if it is not among them,
+    the last."""
+    num_blocks, size = drawn.shape[0], drawn.shape[1] - 1
+    nodes = torch.arange(num_blocks * size, device=drawn.device).view(num_blocks, size)
+    order = drawn[:, :-1].flatten()[:num_nodes]  # draws follow each other in one order of all nodes
+    place = torch.empty_like(order).scatter_(0, order, torch.arange(num_nodes, device=drawn.device))
+    first = torch.arange(num_blocks, device=drawn.device)[:, None] * size
+    offset = (place[nodes.clamp(max=num_nodes - 1)] - first) % num_nodes
+    return offset.clamp(max=size)
 
 
 def draw_negatives(num_nodes: int, num_negatives: int, *, seed: int | Tensor, device: torch.device) -> Tensor:
