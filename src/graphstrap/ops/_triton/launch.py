@@ -18,7 +18,7 @@ else:
 def may_round_to_tf32() -> bool:
     """Whether products of float32 run on the matrix units. (`allow_tf32`, the older name of this setting, cannot be
     asked where the newer one was set.)"""
-    return torch.backends.cuda.matmul.fp32_precision == "tf32"
+    return str(torch.backends.cuda.matmul.fp32_precision) == "tf32"
 
 
 def launch(kernel: Any, grid: tuple[int, ...]) -> Any:

@@ -133,5 +133,5 @@ def _tiles(keys: Tensor) -> dict[str, Any]:
         "padded_columns": padded,
         "precision": "tf32" if may_round_to_tf32() else "ieee",
         "num_warps": 4 if is_wide else 8,
-        "num_stages": 2 if is_wide or padded > 128 else 3,
+        "num_stages": 2 if is_wide else 3,
     }
