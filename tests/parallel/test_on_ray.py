@@ -68,19 +68,8 @@ def test_a_stopped_job_saves_and_goes_on(tmp_path: Path) -> None:
 @needs_ray
 def test_ctrl_c_saves_too_and_a_second_job_is_refused(tmp_path: Path) -> None:
     job = begin(tmp_path / "run", *often(steps=100_000))
-    second = [
-        sys.executable,
-        "-m",
-        "graphstrap",
-        *FIT,
-        "--workers",
-        "2",
-        "--engine",
-        "ray",
-        "--run",
-        str(tmp_path / "run"),
-    ]
-    refused = subprocess.run([*second, "--run", tmp_path / "run"], stderr=subprocess.PIPE, text=True)
+    second = [sys.executable, "-m", "graphstrap", "resume", str(tmp_path / "run"), "--workers", "2", "--engine", "ray"]
+    refused = subprocess.run(second, stderr=subprocess.PIPE, text=True)
     code, said = stopped(job, signal.SIGINT)
     assert (code, refused.returncode) == (130, 2)
     assert "saved: go on with" in said

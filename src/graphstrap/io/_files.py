@@ -23,6 +23,7 @@ _PARQUET_ENDINGS = (".parquet", ".pq")
 _PARQUET_MAGIC = b"PAR1"
 _PARQUET_ARGUMENTS = "union_by_name = true, hive_partitioning = false, binary_as_string = true"
 _MOST_NAMES_SHOWN = 20
+_LONGEST_NAME = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,8 +146,14 @@ def open_table(connection: DuckDBPyConnection, name: str) -> Table:
     kinds = {_is_parquet(path) for path in paths}
     if len(kinds) > 1:
         raise InputError(f"{name} matches both CSV and Parquet files: give files of one kind")
-    if kinds == {True}:
-        return _open_parquet(connection, name, paths)
+    table = (_open_parquet if kinds == {True} else _open_csv)(connection, name, paths)
+    longest = max(map(len, table.columns), default=0)
+    if longest > _LONGEST_NAME:  # an error that names it would be as long
+        raise InputError(f"{name} has a column with a name of {longest:,} characters: is its first line a header?")
+    return table
+
+
+def _open_csv(connection: DuckDBPyConnection, name: str, paths: tuple[str, ...]) -> Table:
     dialects = [find_dialect(path) for path in paths]
     for path, dialect in zip(paths, dialects, strict=True):
         _check_same_columns((paths[0], dialects[0].names), (path, dialect.names))
