@@ -30,9 +30,11 @@ def table_title(table: str) -> str:
 
 
 def printed(table: str, variant: str, dataset: str) -> Printed | None:
-    """What the paper prints for a cell; None where it prints nothing."""
+    """What the paper prints for a cell, or for that of the row which ours stands against; None where it prints
+    nothing."""
     contents = _contents().get(table, {})
-    value = contents.get("values", {}).get(variant, {}).get(dataset)
+    row = contents.get("against", {}).get(variant, variant)
+    value = contents.get("values", {}).get(row, {}).get(dataset)
     if value is None:
         return None
     is_starred = variant in contents.get("starred", [])
