@@ -53,6 +53,12 @@ class Model:
             own_features = OwnFeatures.fit(transform(graph), num_columns=recipe.encoder.own_features)
         return cls(recipe, transform, method, seed, own_features, **sizes)
 
+    def with_seed(self, seed: int) -> Model:
+        """An untrained model of the same graph and recipe with the weights of another seed; features are prepared the
+        same way, which need not be found again."""
+        sizes = {"num_nodes": self.num_nodes, "edge_size": self.edge_size, "num_classes": self.num_classes}
+        return replace(self, method=_build(self.recipe, self.transform, seed=seed, **sizes), seed=seed)
+
     def started_from(self, earlier: Model) -> Model:
         """This model with another's weights, and its way of preparing features: the weights were learned on that."""
         if earlier.transform.sizes != self.transform.sizes:

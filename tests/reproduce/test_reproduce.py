@@ -68,6 +68,7 @@ def test_what_the_paper_prints_is_shown() -> None:
     assert out_of_memory is not None
     assert out_of_memory.text == "OOM"
     assert printed("table-3", "barlow-twins", "amazon-photo") is None
+    assert printed("table-3", "bgrl-best", "amazon-photo") == cell
 
 
 def test_a_cell_has_mean_spread_difference_and_a_test(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def printed(table: str, variant: str, dataset: str) -> Printed | None:
     value = contents.get("values", {}).get(row, {}).get(dataset)
     if value is None:
         return None
-    is_starred = variant in contents.get("starred", [])
+    is_starred = row in contents.get("starred", [])
     if isinstance(value, str):
         return Printed(None, None, value, is_starred)
     mean, std = float(value[0]), (float(value[1]) if len(value) > 1 else None)
