@@ -54,7 +54,9 @@ def compute_cells(
     where = resolve_device(device)
     recipe = recipe_of(variant, graph.name, quick=quick)
     limit = memory_limit if memory_limit is not None else free_bytes(where)
-    refused = refusal(graph, recipe, limit=limit) if VARIANTS[variant].kind == "trained" else None
+    refused = None
+    if VARIANTS[variant].kind == "trained":
+        refused = refusal(graph, recipe, limit=limit, on_cpu=where.type == "cpu")
     found: dict[str, Any] = {"oom": refused}
     if refused is None:
         try:
