@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import make_random_graph
+import graphstrap as gs
+from conftest import make_communities, make_random_graph
+from graphstrap import scaled
 from graphstrap.errors import InputError
 from graphstrap.features import FeatureTransform, structural_features
 from graphstrap.graph import Graph
+from graphstrap.scaled import dense, encodable
 from graphstrap.sparse import SparseMatrix
 
 
@@ -110,3 +113,57 @@ def test_a_type_without_features_gets_structural_ones() -> None:
     transform = FeatureTransform.fit(graph, scaling="row", structural_size=8)
     assert transform.output_sizes == (4, 10)
     assert transform(graph).num_features == (4, 10)
+
+
+@pytest.mark.parametrize("scaling", ["row", "column", "none"])
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_structural_columns_stand_beside_features_as_long_as_those_are(scaling: str, is_sparse: bool) -> None:
+    graph = make_random_graph(num_nodes=40, num_edges=160, seed=0)
+    assert graph.x is not None
+    graph = graph if is_sparse else graph.with_features(graph.x.to_dense())
+    plain = FeatureTransform.fit(graph, scaling=scaling, structural_size=8)
+    transform = FeatureTransform.fit(graph, scaling=scaling, structural_size=8, structural_columns="always")
+    assert transform.output_sizes == (plain.output_sizes[0] + 10,)
+    before, after = (dense(encodable(one(graph).x)) for one in (plain, transform))
+    features, structural = after.split([before.shape[1], 10], dim=1)
+    torch.testing.assert_close(features, before)
+    expected = structural_features(graph, num_columns=8) * before.norm(dim=1).mean()
+    torch.testing.assert_close(structural, expected)
+    again = FeatureTransform.from_state(*transform.state())
+    torch.testing.assert_close(dense(encodable(again(graph).x)), after)
+
+
+def test_a_graph_without_features_has_its_structural_columns_once() -> None:
+    graph = make_random_graph(num_nodes=40, num_edges=160, seed=0).with_features(None)
+    one, other = (
+        FeatureTransform.fit(graph, scaling="none", structural_size=8, structural_columns=columns)(graph).x
+        for columns in ("missing", "always")
+    )
+    assert isinstance(one, torch.Tensor)
+    assert isinstance(other, torch.Tensor)
+    assert torch.equal(one, other)
+
+
+def test_a_table_too_large_to_hold_gets_no_columns_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    transform = FeatureTransform.fit(dense_graph(), scaling="none", structural_size=8, structural_columns="always")
+    with pytest.raises(InputError, match="structural_columns"):
+        transform.when_read(dense_graph())
+    monkeypatch.setattr(scaled, "MANY_VALUES", 10)
+    with pytest.raises(InputError, match="structural_columns"):
+        transform(dense_graph())
+
+
+def test_communities_are_found_beside_features_that_are_noise() -> None:
+    """Two columns of noise: without structural columns there is nothing to tell communities by."""
+    graph = make_communities(num_nodes=150, num_classes=3, seed=0)
+    noise = torch.randn(150, 2, generator=torch.Generator().manual_seed(0))
+    graph = replace(graph.with_features(noise), feature_names=None)
+    settings = {"train.steps": 60, "encoder.hidden_sizes": [32], "encoder.embedding_size": 16}
+    missing, always = (
+        gs.evaluate(
+            gs.BGRL(settings={**settings, "data.structural_columns": columns}, device="cpu").fit(graph).embed(graph),
+            graph,
+        ).mean
+        for columns in ("missing", "always")
+    )
+    assert always > missing + 10

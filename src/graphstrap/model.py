@@ -42,7 +42,12 @@ class Model:
     def build(cls, graph: Graph, recipe: Recipe, *, seed: int, saved: tuple[Path, Shapes] | None = None) -> Model:
         """Fresh weights for a graph, its feature transform fitted; `saved` is what is to replace the weights."""
         data = recipe.data
-        transform = FeatureTransform.fit(graph, scaling=data.feature_scaling, structural_size=data.structural_size)
+        transform = FeatureTransform.fit(
+            graph,
+            scaling=data.feature_scaling,
+            structural_size=data.structural_size,
+            structural_columns=data.structural_columns,
+        )
         num_classes = graph.num_classes if recipe.method.name == "semi-supervised" else 0
         sizes = {"num_nodes": graph.num_nodes, "edge_size": edge_size(graph), "num_classes": num_classes}
         if saved is not None:

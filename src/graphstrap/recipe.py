@@ -44,12 +44,14 @@ def _setting(default: Any, **rules: Any) -> Any:
 
 @dataclass(frozen=True)
 class DataRecipe:
-    """How features are prepared. `row`: rows sum to 1; `column`: zero mean, unit variance; `structural_size`: for
-    graphs without. `training_graphs`: of a dataset of several graphs, all of them or those of some parts of its split;
+    """How features are prepared. `row`: rows sum to 1; `column`: zero mean, unit variance; `structural_size`: how many
+    columns say where in the graph a node is, `structural_columns`: where features are missing, or beside them too.
+    `training_graphs`: of a dataset of several graphs, all of them or those of some parts of its split;
     the others are only embedded."""
 
     feature_scaling: str = _setting("row", choices=("row", "column", "none"))
     structural_size: int = _setting(128, low=1, high=4096)
+    structural_columns: str = _setting("missing", choices=("missing", "always"))
     training_graphs: str = _setting("all", choices=("all", "train", "train-val"))
 
 
