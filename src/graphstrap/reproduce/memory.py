@@ -1,7 +1,8 @@
 """What a method needs, before it starts: so that too much is a cell of a table and not a crash.
 
 every method        c_1 N (F + widths)                 features and activations
-GRACE, GCA          + 8 * 4 bytes * N^2                two similarity matrices, their exponentials and gradients
+GRACE, GCA          + 8 * 4 bytes * N^2                where similarities are kept, as in their own code: four N x N
+                                                       matrices and their gradients
 GRACE with k        + c_2 N k                          (see methods/grace.py)
 MVGRL               + 3 * 4 bytes * N^2                the diffusion matrix and its solve
 
@@ -18,7 +19,7 @@ import re
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Block, Graph
-from graphstrap.recipe import Recipe
+from graphstrap.recipe import MethodRecipe, Recipe
 from graphstrap.sparse import SparseMatrix
 
 _SQUARES = {"grace": 8, "gca": 8, "mvgrl": 3}
@@ -35,14 +36,21 @@ def estimate_bytes(graph: Graph, recipe: Recipe, *, on_cpu: bool = False) -> int
     linear = features + 16 * graph.num_edges + 4 * 2 * 5 * num_nodes * widths
     if method.name in ("grace", "gca") and method.num_negatives:
         return linear + 4 * 8 * num_nodes * method.num_negatives
-    return linear + 4 * _num_squares(method.name, num_nodes, on_cpu=on_cpu) * num_nodes**2
+    return linear + 4 * _num_squares(method, num_nodes, on_cpu=on_cpu) * num_nodes**2
 
 
-def _num_squares(method: str, num_nodes: int, *, on_cpu: bool) -> int:
+def _num_squares(method: MethodRecipe, num_nodes: int, *, on_cpu: bool) -> int:
     """How many N x N matrices of float32."""
-    if on_cpu and method in ("grace", "gca"):
+    if method.name in ("grace", "gca") and not method.keep_similarities:
+        return 0
+    if method.name in ("grace", "gca") and on_cpu:
         return _CPU_SQUARES["given back" if 8 * num_nodes**2 >= _GIVEN_BACK_BYTES else "kept"]
-    return _SQUARES.get(method, 0)
+    return _SQUARES.get(method.name, 0)
+
+
+def as_published(recipe: Recipe) -> Recipe:
+    """A method as its authors' code computes it: the loss is the same, the memory is not."""
+    return recipe.with_settings({"method.keep_similarities": True})
 
 
 def refusal(graph: Graph, recipe: Recipe, *, limit: int | None, on_cpu: bool = False) -> str | None:
