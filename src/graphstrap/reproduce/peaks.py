@@ -76,7 +76,7 @@ def _fill_cell(ledger: Ledger, how: Filling, dataset: str, variant: str) -> None
     try:
         ledger.add([measure_peak(graph, variant, how, device)])
     except (InputError, RuntimeError, ValueError) as error:
-        how.note(f"{dataset}: memory of {variant}: failed: {' '.join(str(error).split())[:300]}")
+        how.warn(f"{dataset}: memory of {variant}: failed: {' '.join(str(error).split())[:300]}")
 
 
 def measure_peak(graph: Graph, variant: str, how: Filling, device: torch.device) -> Row:
