@@ -12,8 +12,7 @@ over a node's neighbours and itself in the whole graph. With `embed_with` "targe
 
 Departs from the paper:
   * The moving average covers parameters only; batch-norm statistics of the target are those of the batch at hand, as
-      in the
-    authors' code. Pinned by test_bgrl.py::test_target_moves_towards_online.
+    in the authors' code. Pinned by test_bgrl.py::test_target_moves_towards_online.
   * The optional projector of the ablation stands between encoder and predictor in both networks; off by default.
 Cost of a step: time O(E D + N D^2), memory O(N D). No negatives.
 """
