@@ -43,7 +43,12 @@ class Model:
     def build(cls, graph: Graph, recipe: Recipe, *, seed: int, saved: tuple[Path, Shapes] | None = None) -> Model:
         """Fresh weights for a graph, its feature transform fitted; `saved` is what is to replace the weights."""
         data = recipe.data
-        transform = FeatureTransform.fit(graph, scaling=data.feature_scaling, structural_size=data.structural_size)
+        transform = FeatureTransform.fit(
+            graph,
+            scaling=data.feature_scaling,
+            structural_size=data.structural_size,
+            structural_columns=data.structural_columns,
+        )
         num_classes = graph.num_classes if recipe.method.name == "semi-supervised" else 0
         sizes = {"num_nodes": graph.num_nodes, "edge_size": edge_size(graph), "num_classes": num_classes}
         if saved is not None:
@@ -55,6 +60,12 @@ class Model:
         edges = KnownEdges.of(graph) if recipe.encoder.name in READS_EDGES else None
         return cls(recipe, transform, method, seed, own_features, **sizes, edges=edges)
 
+    def with_seed(self, seed: int) -> Model:
+        """An untrained model of the same graph and recipe with the weights of another seed; features are prepared the
+        same way, which need not be found again."""
+        sizes = {"num_nodes": self.num_nodes, "edge_size": self.edge_size, "num_classes": self.num_classes}
+        return replace(self, method=_build(self.recipe, self.transform, seed=seed, **sizes), seed=seed)
+
     def started_from(self, earlier: Model) -> Model:
         """This model with another's weights, and its way of preparing features: the weights were learned on that."""
         if earlier.transform.sizes != self.transform.sizes:
@@ -64,9 +75,7 @@ class Model:
             )
         model = self
         if self.edge_size != earlier.edge_size and None not in (self.edges, earlier.edges):
-            sizes = {"num_nodes": self.num_nodes, "edge_size": earlier.edge_size, "num_classes": self.num_classes}
-            method = _build(self.recipe, self.transform, seed=self.seed, **sizes)
-            model = replace(self, method=method, edge_size=earlier.edge_size)
+            model = replace(self, edge_size=earlier.edge_size).with_seed(self.seed)
         load_state(model.module, dict(earlier.module.state_dict()), Path("the earlier run"))
         edges = earlier.edges if self.edges is not None else None
         return replace(model, transform=earlier.transform, own_features=earlier.own_features, edges=edges)

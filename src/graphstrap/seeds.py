@@ -46,8 +46,11 @@ def fit_seeds(
     if isinstance(graph, Part):
         raise InputError("--seeds trains a model a worker, and no worker has all of a graph in parts: train one seed")
     estimators = [BGRL(**{**estimator.get_params(), "seed": seed}) for seed in workers.share(seeds)]
-    for one in estimators:
-        one.build(graph)
+    for number, one in enumerate(estimators):
+        if number == 0:
+            one.build(graph)
+        else:
+            one.model_, one.reasons_ = estimators[0].model_.with_seed(one.seed), estimators[0].reasons_
     prepared = estimators[0].model_.prepare(graph) if estimators else graph
     if run is not None and workers.is_first:
         _make_folder(Path(run), seeds)

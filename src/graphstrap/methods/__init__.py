@@ -64,6 +64,8 @@ def build_bgrl(
         target_decay=recipe.method.target_decay,
         total_steps=recipe.train.steps,
         projector_size=recipe.method.projector_size,
+        target_hops=recipe.method.target_hops,
+        embed_with=recipe.method.embed_with,
         generators=(_generator(seed, 0), _generator(seed, 1)),
     )
 
@@ -92,6 +94,7 @@ def build_grace(
         temperature=recipe.method.temperature,
         projector_size=recipe.method.projector_size,
         num_negatives=recipe.method.num_negatives,
+        keep_similarities=recipe.method.keep_similarities,
         generator=_generator(seed, 0),
     )
 
@@ -129,7 +132,9 @@ def build_semi_supervised(
 
 def frozen_encoder(method: Method) -> nn.Module:
     """The encoder that embeds: the one that learns, or its average."""
-    return method.averaged if isinstance(method, SemiSupervised) else method.online
+    if isinstance(method, SemiSupervised):
+        return method.averaged
+    return method.frozen if isinstance(method, BGRL) else method.online
 
 
 def build_skip_gram(
