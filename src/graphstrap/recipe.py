@@ -347,6 +347,14 @@ def _check_sampling(recipe: Recipe) -> None:
             f"method {recipe.method.name} sees the whole graph at every step: leave sampling.fan_outs empty"
             f" (sampled batches are for {', '.join(SAMPLED_METHODS)})"
         )
+    if recipe.encoder.norm == "graph":
+        raise InputError(
+            "encoder.norm=graph is over all nodes of a graph, of which a sampled batch has some: take layer or batch"
+        )
+    if recipe.train.graphs_per_step:
+        raise InputError(
+            "train.graphs_per_step draws whole graphs and sampling.fan_outs parts of them: leave one of them out"
+        )
     if recipe.encoder.name == "gcn" and len(sampling.fan_outs) < layers:
         raise InputError(
             f"sampling.fan_outs has {len(sampling.fan_outs)} hops, but the encoder has {layers} layers: "

@@ -34,7 +34,7 @@ _ENCODER_SETTINGS: dict[str, tuple[str, ...]] = {
     "mpnn": (*_NORM, "num_steps", "aggregation"),
     "mlp": (*_NORM, "weight_standardization"),
 }
-_READS_EDGES = ("gat", "mpnn")
+READS_EDGES = ("gat", "mpnn")  # their types, weights and columns; others at most the weights
 _READS_WEIGHTS = ("gmi", "mvgrl")
 _ADDED: set[str] = set()
 
@@ -164,7 +164,7 @@ def encoder_maker(
     if settings.name in _ADDED and recipe.method.name in _READS_WEIGHTS:
         raise InputError(f"{recipe.method.name} reads the weights of its encoder: take encoder gcn, or another method")
     options: dict[str, Any] = {name: getattr(settings, name) for name in _ENCODER_SETTINGS[settings.name]}
-    if settings.name in _READS_EDGES:
+    if settings.name in READS_EDGES:
         options["edge_size"] = edge_size
 
     def make_encoder(generator: torch.Generator) -> nn.Module:
