@@ -20,7 +20,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphstrap.edge_table import Cleaning, EdgeTable, as_floats, as_integers, check_choice, count_nodes
+from graphstrap.edge_table import (
+    Cleaning,
+    EdgeTable,
+    as_floats,
+    as_integers,
+    check_choice,
+    count_nodes,
+    numbers_as_names,
+)
 from graphstrap.errors import InputError
 from graphstrap.quantised import QuantisedMatrix
 from graphstrap.scaled import ScaledMatrix
@@ -258,7 +266,8 @@ class Graph:
 
         `directed=False` adds the reverse of every edge that has none; where edges have types, every edge gets one, of
         the type "reverse_<name>". Merged duplicates add up their weights and keep the first one's other columns; with
-        `duplicates="keep"` every edge gets a reverse. `graph.cleaning` says what was done.
+        `duplicates="keep"` every edge gets a reverse. Edge types without names are called by their numbers.
+        `graph.cleaning` says what was done.
         """
         check_choice("self_loops", self_loops, ("drop", "keep"))
         check_choice("duplicates", duplicates, ("merge", "keep"))
@@ -270,8 +279,9 @@ class Graph:
             times=None if edge_times is None else torch.as_tensor(edge_times),
             columns=as_floats(edge_columns),
         )
-        x = as_features(x)
-        num_given = len(columns.source)
+        x, num_given = as_features(x), len(columns.source)
+        if columns.types is not None and not edge_type_names:
+            edge_type_names = numbers_as_names(columns.types)
         num_rows = max(0 if x is None else x.shape[0], 0 if labels is None else len(labels))
         num_nodes = count_nodes(columns, num_nodes, num_rows=num_rows)
         if self_loops == "drop":

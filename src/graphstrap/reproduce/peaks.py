@@ -94,7 +94,8 @@ def measure_peak(graph: Graph, variant: str, how: Filling, device: torch.device)
         "memory_limit": limit,
         **where_from(device),
     }
-    refused = refusal(graph, recipe, limit=limit if limit is not None else free_bytes(device))
+    most = limit if limit is not None else free_bytes(device)
+    refused = refusal(graph, recipe, limit=most, on_cpu=device.type == "cpu")
     if refused is not None:
         return {**row, "oom": refused}
     if device.type != "cuda":
