@@ -11,9 +11,11 @@ SOURCE = Path(__file__).parent.parent / "src" / "graphstrap"
 
 # From the bottom up. A module may import modules of lower levels, and modules of its own package.
 LEVELS = [
-    {"errors", "keep"},
+    {"errors", "keep", "fingerprint"},
     {"sparse", "edge_table", "quantised", "plain"},
     {"csr", "scaled"},
+    {"blocks"},
+    {"shapes"},
     {"graph"},
     {"view", "many_graphs", "folds"},
     {"ops"},

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from graphstrap.blocks import Block
 from graphstrap.features import FeatureTransform
-from graphstrap.graph import Block, Graph
+from graphstrap.graph import Graph
 from graphstrap.io.parts import Part
 from graphstrap.own_features import neighbor_likeness
 from graphstrap.recipe import DataRecipe, EncoderRecipe, MethodRecipe, Recipe, TrainRecipe, ViewsRecipe

@@ -13,12 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphstrap.blocks import Block
 from graphstrap.defaults import choose_recipe
 from graphstrap.embed import class_probabilities, embed, prepare, with_labels_to_learn
 from graphstrap.encoders import recalibrate_batch_norm
 from graphstrap.errors import InputError
 from graphstrap.evaluate import evaluate, fit_probe
-from graphstrap.graph import Block, Graph
+from graphstrap.graph import Graph
 from graphstrap.io.parts import Part
 from graphstrap.layerwise import full_pass_fits, has_layers, recalibrate_layers
 from graphstrap.many_graphs import training_part

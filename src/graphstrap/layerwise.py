@@ -29,10 +29,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from graphstrap.blocks import Block
 from graphstrap.encoders.gcn import GCN, standardize
 from graphstrap.encoders.mlp import MLP
 from graphstrap.errors import InputError
-from graphstrap.graph import Block, Graph
+from graphstrap.graph import Graph
 from graphstrap.io.atomic import atomic_write
 from graphstrap.parallel import ALONE, Workers
 from graphstrap.scaled import ScaledMatrix, take_rows

@@ -20,8 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphstrap.blocks import Features
 from graphstrap.errors import InputError
-from graphstrap.graph import Features, Graph, Splits
+from graphstrap.graph import Graph, Splits
 from graphstrap.keep import child_seed, hash32
 from graphstrap.sparse import SparseMatrix
 

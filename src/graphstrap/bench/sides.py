@@ -14,8 +14,9 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from graphstrap.blocks import Block
 from graphstrap.errors import InputError
-from graphstrap.graph import Block, Graph
+from graphstrap.graph import Graph
 from graphstrap.methods import METHODS, Method
 from graphstrap.recipe import Recipe
 from graphstrap.sparse import SparseMatrix

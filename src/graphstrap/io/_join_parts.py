@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphstrap.blocks import Block
 from graphstrap.errors import InputError
-from graphstrap.graph import Block, Graph, Splits
+from graphstrap.graph import Graph, Splits
 from graphstrap.io._arrays import checksum
 from graphstrap.io._parts_info import PartsInfo, read_part_info, read_parts_info
 from graphstrap.io._store_info import StoreInfo

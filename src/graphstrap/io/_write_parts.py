@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphstrap.blocks import Block
 from graphstrap.errors import InputError
-from graphstrap.graph import Block, Graph
+from graphstrap.graph import Graph
 from graphstrap.io._arrays import dtype_name
 from graphstrap.io._building import StoreBuilder, build_store
 from graphstrap.io._parts_info import PART_FILE, PART_FORMAT, PARTS_FILE, PARTS_FORMAT, digest_of, part_name

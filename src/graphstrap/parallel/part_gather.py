@@ -12,7 +12,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from graphstrap.graph import Features, Graph
+from graphstrap.blocks import Features
+from graphstrap.graph import Graph
 from graphstrap.io.parts import Part
 from graphstrap.parallel.exchange import Answer, Exchange
 from graphstrap.quantised import QuantisedMatrix

@@ -8,7 +8,8 @@ from itertools import accumulate, pairwise
 import torch
 from torch import Tensor
 
-from graphstrap.graph import Block, Graph
+from graphstrap.blocks import Block
+from graphstrap.graph import Graph
 from graphstrap.scaled import ScaledMatrix, take_rows
 
 
