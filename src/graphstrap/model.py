@@ -18,6 +18,7 @@ from graphstrap.errors import InputError
 from graphstrap.features import FeatureTransform
 from graphstrap.graph import Graph
 from graphstrap.io.tensors import load_tensors, save_tensors
+from graphstrap.many_graphs import training_part
 from graphstrap.methods import METHODS, Method, is_added
 from graphstrap.own_features import OwnFeatures
 from graphstrap.recipe import Recipe, parse_recipe
@@ -40,8 +41,10 @@ class Model:
 
     @classmethod
     def build(cls, graph: Graph, recipe: Recipe, *, seed: int, saved: tuple[Path, Shapes] | None = None) -> Model:
-        """Fresh weights for a graph, its feature transform fitted; `saved` is what is to replace the weights."""
+        """Fresh weights for the graphs in it that are to be trained on, and a feature transform fitted on those;
+        `saved` is what is to replace the weights."""
         data = recipe.data
+        graph = training_part(graph, data.training_graphs)
         transform = FeatureTransform.fit(graph, scaling=data.feature_scaling, structural_size=data.structural_size)
         num_classes = graph.num_classes if recipe.method.name == "semi-supervised" else 0
         sizes = {"num_nodes": graph.num_nodes, "edge_size": edge_size(graph), "num_classes": num_classes}
