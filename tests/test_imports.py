@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "graphstrap"
 # From the bottom up. A module may import modules of lower levels, and modules of its own package.
 LEVELS = [
     {"errors", "keep", "fingerprint"},
-    {"sparse", "edge_table", "quantised", "plain"},
+    {"sparse", "edge_table", "quantised", "plain", "setting"},
     {"csr", "scaled"},
     {"blocks"},
     {"shapes"},
@@ -20,7 +20,8 @@ LEVELS = [
     {"view", "many_graphs", "folds"},
     {"ops"},
     {"sampling", "encoders", "views", "io", "features", "own_features", "environment", "recipe"},
-    {"callgraph", "defaults", "generate"},
+    {"callgraph", "recipe_files", "generate"},
+    {"defaults"},
     {"datasets"},
     {"source", "run", "methods"},
     {"model", "trainable"},

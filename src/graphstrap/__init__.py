@@ -31,7 +31,8 @@ from graphstrap.io.tables import TableOptions, read_tables
 from graphstrap.many_graphs import join_graphs, take_graphs
 from graphstrap.methods import add_encoder
 from graphstrap.predict import Predictions
-from graphstrap.recipe import Recipe, load_recipe
+from graphstrap.recipe import Recipe
+from graphstrap.recipe_files import load_recipe
 from graphstrap.seeds import fit_seeds
 from graphstrap.view import View, ViewSpec
 

@@ -17,7 +17,8 @@ from graphstrap.graph import Graph
 from graphstrap.io.parts import Part
 from graphstrap.many_graphs import training_part
 from graphstrap.own_features import neighbor_likeness
-from graphstrap.recipe import DataRecipe, EncoderRecipe, MethodRecipe, Recipe, TrainRecipe, ViewsRecipe, load_recipe
+from graphstrap.recipe import DataRecipe, EncoderRecipe, MethodRecipe, Recipe, TrainRecipe, ViewsRecipe
+from graphstrap.recipe_files import load_recipe
 from graphstrap.scaled import sample_rows
 from graphstrap.sparse import SparseMatrix
 

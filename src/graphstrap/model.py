@@ -21,7 +21,8 @@ from graphstrap.io.tensors import load_tensors, save_tensors
 from graphstrap.many_graphs import training_part
 from graphstrap.methods import METHODS, Method, is_added
 from graphstrap.own_features import OwnFeatures
-from graphstrap.recipe import Recipe, parse_recipe
+from graphstrap.recipe import Recipe
+from graphstrap.recipe_files import parse_recipe
 from graphstrap.run import MODEL_FILE, load_state, with_prefix
 
 FORMAT_VERSION = 1

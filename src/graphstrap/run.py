@@ -38,7 +38,8 @@ from graphstrap.io.atomic import atomic_write
 from graphstrap.io.lock import lock_file
 from graphstrap.io.tensors import load_tensors, read_shapes, save_tensors
 from graphstrap.plain import read_plain_text
-from graphstrap.recipe import Recipe, parse_recipe
+from graphstrap.recipe import Recipe
+from graphstrap.recipe_files import parse_recipe
 
 T = TypeVar("T")
 

@@ -12,7 +12,8 @@ from graphstrap.datasets import DATASETS, load
 from graphstrap.defaults import choose_recipe
 from graphstrap.features import FeatureTransform
 from graphstrap.graph import Graph
-from graphstrap.recipe import Recipe, load_recipe, shipped_recipes
+from graphstrap.recipe import Recipe
+from graphstrap.recipe_files import load_recipe, shipped_recipes
 
 # Ends of edges are drawn as the rank u ** HUB_POWER of a node, u uniform: the node of rank r has a degree in proportion
 # to r ** -0.6, which makes the number of nodes of degree k fall as k ** -2.67.

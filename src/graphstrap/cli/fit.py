@@ -17,9 +17,11 @@ from graphstrap.estimator import BGRL
 from graphstrap.io.tables import TableOptions
 from graphstrap.ops import resolve_device
 from graphstrap.parallel import Workers, is_worker, joined, load_for, num_restarts
-from graphstrap.recipe import Recipe, load_recipe, parse_settings
+from graphstrap.recipe import Recipe
+from graphstrap.recipe_files import load_recipe
 from graphstrap.run import Run
 from graphstrap.seeds import fit_seeds, seed_folders
+from graphstrap.setting import parse_settings
 from graphstrap.source import Source
 from graphstrap.train import InterruptedTrainingError, Mirror, make_mirrors
 
