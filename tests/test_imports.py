@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "graphstrap"
 
 # From the bottom up. A module may import modules of lower levels, and modules of its own package.
 LEVELS = [
-    {"errors", "keep", "fingerprint"},
+    {"errors", "keep", "fingerprint", "free_memory"},
     {"sparse", "edge_table", "quantised", "plain", "setting"},
     {"csr", "scaled"},
     {"blocks"},
