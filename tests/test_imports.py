@@ -20,7 +20,7 @@ LEVELS = [
     {"view", "many_graphs", "folds"},
     {"ops"},
     {"sampling", "encoders", "views", "io", "features", "own_features", "environment", "recipe"},
-    {"callgraph", "recipe_files", "generate"},
+    {"callgraph", "recipe_files", "generate", "checkpoint"},
     {"defaults"},
     {"datasets"},
     {"source", "run", "methods"},

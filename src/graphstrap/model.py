@@ -13,6 +13,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from graphstrap.checkpoint import load_state, with_prefix
 from graphstrap.encoders import edge_size
 from graphstrap.errors import InputError
 from graphstrap.features import FeatureTransform
@@ -23,7 +24,7 @@ from graphstrap.methods import METHODS, Method, is_added
 from graphstrap.own_features import OwnFeatures
 from graphstrap.recipe import Recipe
 from graphstrap.recipe_files import parse_recipe
-from graphstrap.run import MODEL_FILE, load_state, with_prefix
+from graphstrap.run import MODEL_FILE
 
 FORMAT_VERSION = 1
 Shapes = Mapping[str, tuple[int, ...]]

@@ -20,9 +20,9 @@ from graphstrap.graph import Graph
 from graphstrap.methods import METHODS, Method
 from graphstrap.recipe import Recipe
 from graphstrap.sparse import SparseMatrix
+from graphstrap.train.captured_step import make_step
 from graphstrap.train.memory import keep_freed_memory, release_freed_memory
 from graphstrap.train.precision import computing_in
-from graphstrap.train.step import make_step
 
 TakeStep = Callable[[int], object]
 Start = Callable[[torch.device], TakeStep]
