@@ -44,7 +44,7 @@ METHODS: dict[str, Mapping[str, Any] | None] = {
     "GRACE k=2": {**GRACE, "method.num_negatives": 2},
     "GRACE k=32": {**GRACE, "method.num_negatives": 32},
     "GRACE k=2048": {**GRACE, "method.num_negatives": 2048},
-    "GRACE full": {**GRACE, "method.num_negatives": 0},
+    "GRACE full": {**GRACE, "method.num_negatives": 0, "method.keep_similarities": True},  # as its own code does
 }
 
 

@@ -102,7 +102,7 @@ class MethodRecipe:
     """The method and its settings; each method's page says which it reads.
 
     `projector_size` 0 means none for BGRL (the paper's choice) and the embedding's size for the contrastive methods.
-    `num_negatives` 0 means all other nodes.
+    `num_negatives` 0 means all other nodes; `keep_similarities` holds all pairs in memory, as GRACE's code does.
     For semi-supervised: `auxiliary` is the signal besides labels and `auxiliary_weight` what it counts (0: plain
     supervised), `unlabelled_ratio` how many roots without a label a sampled batch has for each one with,
     `label_inputs` whether a root sees its neighbours' training labels, `inference_passes` how many sampled passes
@@ -115,6 +115,7 @@ class MethodRecipe:
     projector_size: int = setting(0, low=0, high=65536)
     temperature: float = setting(0.5, low=1e-3, high=100.0)
     num_negatives: int = setting(0, low=0)
+    keep_similarities: bool = False
     redundancy_weight: float = setting(0.0, low=0.0, high=100.0)
     teleport_prob: float = setting(0.2, low=1e-3, high=1.0)
     walk_length: int = setting(80, low=2, high=10_000)

@@ -10,7 +10,7 @@ import torch
 
 from graphstrap.bench.graphs import power_law_graph
 from graphstrap.reproduce.ledger import Ledger
-from graphstrap.reproduce.memory import refusal
+from graphstrap.reproduce.memory import as_published, refusal
 from graphstrap.reproduce.peaks import GENERATED, find_peak, make_graph, measure_peak, peak_settings, sizes_of
 from graphstrap.reproduce.reports import fill, make_report
 from graphstrap.reproduce.run import Filling
@@ -59,7 +59,8 @@ def test_a_limit_applies_to_what_was_measured(tmp_path: Path) -> None:
 
 def test_at_physics_sixteen_gigabytes_stop_grace_and_not_bgrl() -> None:
     graph = power_law_graph(34_493, num_features=8, seed=0, device=CPU)
-    grace, bgrl = (refusal(graph, recipe_of(name, "coauthor-physics"), limit=16 * 10**9) for name in ("grace", "bgrl"))
+    recipes = [as_published(recipe_of(name, "coauthor-physics")) for name in ("grace", "bgrl")]
+    grace, bgrl = (refusal(graph, recipe, limit=16 * 10**9) for recipe in recipes)
     assert grace is not None
     assert "of 16 GB" in grace
     assert bgrl is None

@@ -16,7 +16,7 @@ from graphstrap.recipe_files import shipped_recipes
 from graphstrap.reproduce import variants
 from graphstrap.reproduce.compare import compare_rows, paired_p_value
 from graphstrap.reproduce.ledger import Ledger
-from graphstrap.reproduce.memory import estimate_bytes, parse_bytes, refusal
+from graphstrap.reproduce.memory import as_published, estimate_bytes, parse_bytes, refusal
 from graphstrap.reproduce.paper import printed
 from graphstrap.reproduce.render import cell_text, paper_text, to_markdown
 from graphstrap.reproduce.reports import make_report
@@ -113,11 +113,11 @@ def test_starred_rows_get_twenty_seeds_and_raw_features_one() -> None:
 
 def test_memory_grows_with_the_square_for_grace_alone() -> None:
     graph = load("digits")
-    bgrl, grace = (estimate_bytes(graph, recipe_of(name, "coauthor-cs")) for name in ("bgrl", "grace"))
+    bgrl, grace = (estimate_bytes(graph, as_published(recipe_of(name, "coauthor-cs"))) for name in ("bgrl", "grace"))
     assert grace - bgrl > 8 * 4 * graph.num_nodes**2 * 0.9
     few = estimate_bytes(graph, recipe_of("grace-2", "coauthor-cs"))
     assert few < grace
-    text = refusal(graph, recipe_of("grace", "coauthor-cs"), limit=1_000_000)
+    text = refusal(graph, as_published(recipe_of("grace", "coauthor-cs")), limit=1_000_000)
     assert text is not None
     assert text.startswith("OOM: needs about")
     assert refusal(graph, recipe_of("grace", "coauthor-cs"), limit=None) is None

@@ -39,7 +39,9 @@ def reproduce(
     again: Annotated[bool, typer.Option("--again", help="Compute cells that the ledger holds already, too.")] = False,
     show: Annotated[bool, typer.Option("--show", help="Compute nothing: show what the ledger holds.")] = False,
     minutes: Annotated[float | None, typer.Option(help="Stop after so many; finished cells stay.", min=0.0)] = None,
-    memory_limit: Annotated[str | None, typer.Option(help="Imitate a smaller device, such as 16GB.")] = None,
+    memory_limit: Annotated[
+        str | None, typer.Option(help="Imitate a smaller device, such as 16GB, and methods as first published.")
+    ] = None,
     ledger: Annotated[Path, typer.Option(help="Where finished cells are kept.")] = Path("runs/ledger.jsonl"),
     to: Annotated[Path | None, typer.Option(help="Folder for the table as Markdown, CSV, PNG and SVG.")] = None,
     device: o.Device = "auto",

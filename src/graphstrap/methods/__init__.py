@@ -92,6 +92,7 @@ def build_grace(
         temperature=recipe.method.temperature,
         projector_size=recipe.method.projector_size,
         num_negatives=recipe.method.num_negatives,
+        keep_similarities=recipe.method.keep_similarities,
         generator=_generator(seed, 0),
     )
 

@@ -6,6 +6,7 @@ loss on adaptive views: give the recipe's views a `centrality`.
     u, v    = p(online(view_1)), p(online(view_2))      p: linear, ELU, linear; then rows scaled to length 1
     l(u_i)  = -log e^(u_i.v_i/t) / (e^(u_i.v_i/t) + sum over j != i of e^(u_i.v_j/t) + e^(u_i.u_j/t))
             : the cross-entropy of choosing v_i among all rows of u and v but u_i itself
+            = log (sum over all other rows k of u and v of e^(u_i.k/t))  -  u_i.v_i/t
     loss    = mean over i of (l(u_i) + l(v_i)) / 2
 
 With `num_negatives` k, the sum runs over k random nodes j != i (Thakoor et al., ICLR 2022, GRACE-SUBSAMPLING). A block
@@ -19,11 +20,13 @@ Departs from the original code:
   * The encoder is the recipe's (its `norm`, PReLU); theirs is a GCN without normalisation, under ReLU, RReLU or PReLU.
   * A projection of length 0 is similar to nothing and gets no gradient: that of its direction has no bound. Pinned by
     test_grace.py::test_a_node_without_a_direction_gets_no_gradient.
-Cost of a step: time O(E D + N^2 D), memory O(N^2): four N x N matrices of similarities are kept for the backward pass,
-as in the original, and four more arise in it: 32 N^2 bytes at the peak. With `rows_per_block` B they are recomputed
-there, B rows at a time: memory O(B N + N D).
+  * The original keeps all similarities for its backward pass, four N x N matrices of them, and four more arise in it:
+    32 N^2 bytes at the peak. `keep_similarities` does so, too; without it they are recomputed there a tile at a time,
+    which gives the same loss and gradient.
+Cost of a step: time O(E D + N^2 D), memory O(E + N D), and O(N^2) with `keep_similarities`.
 With k negatives: time O(E D + N k D), memory O(N k + N D).
-Reads from the recipe: projector_size (the hidden layer's; 0 for the embedding's), temperature, num_negatives.
+Reads from the recipe: projector_size (the hidden layer's; 0 for the embedding's), temperature, num_negatives,
+keep_similarities.
 """
 
 from __future__ import annotations
@@ -33,12 +36,11 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from graphstrap.encoders.gcn import glorot
 from graphstrap.graph import Graph
 from graphstrap.keep import child_seed, hash32
-from graphstrap.ops import linear
+from graphstrap.ops import linear, log_total_others
 from graphstrap.view import CLEAN, View
 
 # Negatives draw from their own hash of the first view's seed, apart from the edges that the view drops.
@@ -53,7 +55,7 @@ class GRACE(nn.Module):
         temperature: what similarities are divided by.
         projector_size: width of the projector's hidden layer; 0 for the embedding's.
         num_negatives: how many nodes each is told apart from; 0 for all.
-        rows_per_block: how many rows of similarities are held at once; 0 for all.
+        keep_similarities: for the backward pass, as the original does; else they are computed twice.
     """
 
     num_views = 2
@@ -66,13 +68,13 @@ class GRACE(nn.Module):
         generator: torch.Generator,
         projector_size: int = 0,
         num_negatives: int = 0,
-        rows_per_block: int = 0,
+        keep_similarities: bool = False,
     ) -> None:
         super().__init__()
         self.online = make_encoder(generator)
         size: int = self.online.embedding_size  # type: ignore[assignment]
         self.projector = Projector(size, projector_size or size, generator=generator)
-        self.temperature, self.num_negatives, self.rows_per_block = temperature, num_negatives, rows_per_block
+        self.temperature, self.num_negatives, self.keep_similarities = temperature, num_negatives, keep_similarities
 
     def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, dict[str, Tensor]]:
         view_1, view_2 = views
@@ -81,7 +83,7 @@ class GRACE(nn.Module):
         drawn = None
         if self.num_negatives:
             drawn = draw_negatives(len(z_1), self.num_negatives, seed=view_1.seed, device=z_1.device)
-        loss = info_nce(z_1, z_2, temperature=self.temperature, drawn=drawn, rows_per_block=self.rows_per_block)
+        loss = info_nce(z_1, z_2, temperature=self.temperature, drawn=drawn, keep_similarities=self.keep_similarities)
         return loss, {"embedding": h_1.detach()}
 
     def after_step(self, step: int | Tensor) -> None:
@@ -107,18 +109,17 @@ class Projector(nn.Module):
 
 
 def info_nce(
-    z_1: Tensor, z_2: Tensor, *, temperature: float, drawn: Tensor | None = None, rows_per_block: int = 0
+    z_1: Tensor, z_2: Tensor, *, temperature: float, drawn: Tensor | None = None, keep_similarities: bool = False
 ) -> Tensor:
     """The loss between two views' projections; `drawn` comes from `draw_negatives`, None is for all negatives."""
     u, v = unit_rows(z_1), unit_rows(z_2)
-    if drawn is None:
-        keys = torch.cat([u, v])  # (2 N, D): the first half holds the own keys of u's rows, the second those of v's
-        loss_1 = choose_among_all(u / temperature, keys, own=0, rows_per_block=rows_per_block)
-        loss_2 = choose_among_all(v / temperature, keys, own=len(v), rows_per_block=rows_per_block)
-    else:
-        keys = torch.cat([u[drawn], v[drawn]], dim=1)  # (blocks, 2 (k + 1), D)
-        loss_1 = choose_among_drawn(u / temperature, v, keys, drawn)
-        loss_2 = choose_among_drawn(v / temperature, u, keys, drawn)
+    if drawn is None or len(u) == 1:  # one node has nothing to be told from
+        total = log_total_others(torch.cat([u, v]) / temperature**0.5, keep=keep_similarities)  # (2 N,)
+        return total.mean() - (u * v).sum(1).mean() / temperature
+    keys = torch.cat([u[drawn], v[drawn]], dim=1)  # (blocks, 2 (k + 1), D)
+    left_out = left_out_of(drawn, len(u))
+    loss_1 = choose_among_drawn(u / temperature, v, keys, left_out)
+    loss_2 = choose_among_drawn(v / temperature, u, keys, left_out)
     return (loss_1 + loss_2) / 2
 
 
@@ -129,38 +130,28 @@ def unit_rows(z: Tensor) -> Tensor:
     return torch.where(length > 1e-8, z / length.clamp(min=1e-8), 0.0)
 
 
-def choose_among_all(rows: Tensor, keys: Tensor, *, own: int, rows_per_block: int = 0) -> Tensor:
-    """The mean cross-entropy of finding each row's partner in the other half of the keys, row i's own key left out."""
-    size = rows_per_block or len(rows)
-    if size >= len(rows):
-        return _choose_in_block(rows, keys, own, 0) / len(rows)
-    blocks = [
-        checkpoint(_choose_in_block, block, keys, own, index * size, use_reentrant=False, preserve_rng_state=False)
-        for index, block in enumerate(torch.split(rows, size))
-    ]
-    return torch.stack(blocks).sum() / len(rows)
-
-
-def _choose_in_block(rows: Tensor, keys: Tensor, own: int, first: int) -> Tensor:
-    """The sum for the rows from `first` on; their own keys start at `own`, their partners half a table away."""
-    similarity = rows @ keys.T  # (B, 2 N)
-    similarity.detach().diagonal(own + first).fill_(-torch.inf)  # a choice of probability 0, whose gradient is 0 too
-    partner = len(keys) // 2 - own + first
-    partners = torch.arange(partner, partner + len(rows), device=rows.device)
-    return F.cross_entropy(similarity.float(), partners, reduction="sum")
-
-
-def choose_among_drawn(rows: Tensor, partners: Tensor, keys: Tensor, drawn: Tensor) -> Tensor:
+def choose_among_drawn(rows: Tensor, partners: Tensor, keys: Tensor, left_out: Tensor) -> Tensor:
     """The mean cross-entropy of choosing each row's partner before the keys that were drawn for its block."""
-    num_blocks, size = drawn.shape[0], drawn.shape[1] - 1
-    nodes = torch.arange(num_blocks * size, device=rows.device).view(num_blocks, size, 1)
-    left_out = drawn[:, None, :] == nodes  # (blocks, k, k + 1): itself,
-    left_out[..., -1] |= ~left_out.any(-1)  # or else the last
+    num_blocks, size = left_out.shape
     blocks = F.pad(rows, (0, 0, 0, num_blocks * size - len(rows))).view(num_blocks, size, -1)
     similarity = (blocks @ keys.transpose(1, 2)).float()  # (blocks, k, 2 (k + 1))
-    negative = similarity.masked_fill(left_out.repeat(1, 1, 2), -torch.inf).flatten(0, 1)[: len(rows)]
-    positive = (rows * partners).sum(1, keepdim=True)
-    return F.cross_entropy(torch.cat([positive, negative], dim=1), torch.zeros_like(nodes.view(-1)[: len(rows)]))
+    columns = torch.stack([left_out, left_out + size + 1], dim=2)  # of both views
+    similarity.detach().scatter_(2, columns, -torch.inf)  # e^ of which is 0, and so is its gradient
+    negative = torch.logsumexp(similarity, dim=2).flatten()[: len(rows)]
+    positive = (rows * partners).sum(1)
+    return F.softplus(negative - positive).mean()  # log (e^positive + e^negative) - positive
+
+
+def left_out_of(drawn: Tensor, num_nodes: int) -> Tensor:
+    """(blocks, k) the column of a block's draw that each of its nodes leaves out: itself or, if it is not among them,
+    the last."""
+    num_blocks, size = drawn.shape[0], drawn.shape[1] - 1
+    nodes = torch.arange(num_blocks * size, device=drawn.device).view(num_blocks, size)
+    order = drawn[:, :-1].flatten()[:num_nodes]  # draws follow each other in one order of all nodes
+    place = torch.empty_like(order).scatter_(0, order, torch.arange(num_nodes, device=drawn.device))
+    first = torch.arange(num_blocks, device=drawn.device)[:, None] * size
+    offset = (place[nodes.clamp(max=num_nodes - 1)] - first) % num_nodes
+    return offset.clamp(max=size)
 
 
 def draw_negatives(num_nodes: int, num_negatives: int, *, seed: int | Tensor, device: torch.device) -> Tensor:

@@ -21,6 +21,7 @@ from graphstrap.graph import Graph
 from graphstrap.ops import _csr, _torch, _triton
 from graphstrap.ops._csr import attend as _csr_attend
 from graphstrap.ops._csr import messages as _csr_messages
+from graphstrap.ops._csr.features import product_dtype
 from graphstrap.ops._masks import kept_edges
 from graphstrap.ops._scores import Scores as Scores
 from graphstrap.ops._triton import attend as _triton_attend
@@ -189,6 +190,16 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 def row_cosine(q: Tensor, t: Tensor) -> Tensor:
     """(N,) cosine similarity of each row of q with the same row of t. Gradient flows to q alone."""
     result: Tensor = _module(q).row_cosine(q, t)
+    return result
+
+
+def log_total_others(keys: Tensor, *, keep: bool = False) -> Tensor:
+    """(M,) log of the sum over all other rows j of e^(keys_i . keys_j); at least two rows.
+
+    Memory O(M D): the backward pass computes similarities once more. With `keep`, they are kept for it: O(M^2).
+    """
+    keys = keys.to(product_dtype(keys))
+    result: Tensor = (_torch if keep else _module(keys)).log_total_others(keys)
     return result
 
 

@@ -170,6 +170,18 @@ def row_cosine(q: Tensor, t: Tensor) -> Tensor:
     return torch.where(q.detach().norm(dim=-1) > 1e-8, cosine, 0.0)
 
 
+def log_total_others(keys: Tensor) -> Tensor:
+    """log sum over j != i of e^(k_i . k_j); all similarities are kept for the backward pass. One half of the rows after
+    the other, as GRACE's two views have it: what arises in passing is then half as large."""
+    halves, totals = keys.tensor_split(2), []
+    for first, half in zip((0, len(halves[0])), halves, strict=True):
+        similarity = half @ keys.T
+        similarity = similarity.float() if similarity.dtype == torch.bfloat16 else similarity
+        similarity.detach().diagonal(first).fill_(-torch.inf)  # e^ of which is 0, and so is its gradient
+        totals.append(torch.logsumexp(similarity, dim=1))
+    return torch.cat(totals)
+
+
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """x W + bias."""
     return torch.addmm(bias, x, weight)

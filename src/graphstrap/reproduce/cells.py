@@ -23,7 +23,7 @@ from graphstrap.methods.supervised import SupervisedSettings
 from graphstrap.ops import resolve_device
 from graphstrap.reproduce.curves import NUM_CURVE_SEEDS, NUM_POINTS, has_curve, thin_curve
 from graphstrap.reproduce.ledger import Row
-from graphstrap.reproduce.memory import refusal
+from graphstrap.reproduce.memory import as_published, refusal
 from graphstrap.reproduce.variants import VARIANTS, changed_settings, recipe_of, settings_id
 from graphstrap.seeds import fit_seeds
 from graphstrap.sparse import SparseMatrix
@@ -54,7 +54,8 @@ def compute_cells(
     where = resolve_device(device)
     recipe = recipe_of(variant, graph.name, quick=quick)
     limit = memory_limit if memory_limit is not None else free_bytes(where)
-    refused = refusal(graph, recipe, limit=limit) if VARIANTS[variant].kind == "trained" else None
+    needed = recipe if memory_limit is None else as_published(recipe)  # a limit imitates the paper's runs
+    refused = refusal(graph, needed, limit=limit) if VARIANTS[variant].kind == "trained" else None
     found: dict[str, Any] = {"oom": refused}
     if refused is None:
         try:

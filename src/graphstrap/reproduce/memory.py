@@ -1,7 +1,8 @@
 """What a method needs, before it starts: so that too much is a cell of a table and not a crash.
 
 every method        c_1 N (F + widths)                 features and activations
-GRACE, GCA          + 8 * 4 bytes * N^2                two similarity matrices, their exponentials and gradients
+GRACE, GCA          + 8 * 4 bytes * N^2                where similarities are kept, as in their own code: four N x N
+                                                       matrices and their gradients
 GRACE with k        + c_2 N k                          (see methods/grace.py)
 MVGRL               + 3 * 4 bytes * N^2                the diffusion matrix and its solve
 """
@@ -28,7 +29,13 @@ def estimate_bytes(graph: Graph, recipe: Recipe) -> int:
     linear = features + 16 * graph.num_edges + 4 * 2 * 5 * num_nodes * widths
     if method.name in ("grace", "gca") and method.num_negatives:
         return linear + 4 * 8 * num_nodes * method.num_negatives
-    return linear + 4 * _SQUARES.get(method.name, 0) * num_nodes**2
+    squares = _SQUARES.get(method.name, 0) if method.keep_similarities or method.name == "mvgrl" else 0
+    return linear + 4 * squares * num_nodes**2
+
+
+def as_published(recipe: Recipe) -> Recipe:
+    """A method as its authors' code computes it: the loss is the same, the memory is not."""
+    return recipe.with_settings({"method.keep_similarities": True})
 
 
 def refusal(graph: Graph, recipe: Recipe, *, limit: int | None) -> str | None:

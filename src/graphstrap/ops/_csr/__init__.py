@@ -11,6 +11,7 @@ from graphstrap.ops._csr.finish import (
     prelu,
     row_cosine,
 )
+from graphstrap.ops._csr.others import log_total_others
 from graphstrap.ops._csr.products import project, project_both, propagate, propagate_both
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "layer_norm_prelu",
     "linear",
     "linear_prelu",
+    "log_total_others",
     "move_average",
     "prelu",
     "project",

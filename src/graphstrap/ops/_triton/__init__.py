@@ -10,6 +10,7 @@ from graphstrap.ops._triton.finishes import (
     row_cosine,
 )
 from graphstrap.ops._triton.launch import IS_AVAILABLE
+from graphstrap.ops._triton.others import log_total_others
 from graphstrap.ops._triton.products import linear, project, project_both, propagate, propagate_both
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "layer_norm_prelu",
     "linear",
     "linear_prelu",
+    "log_total_others",
     "move_average",
     "project",
     "project_both",
