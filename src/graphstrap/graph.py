@@ -22,6 +22,7 @@ from graphstrap.blocks import Block, Features, as_features, block_tensors, reada
 from graphstrap.edge_table import Cleaning, EdgeTable, clean_edges, count_nodes
 from graphstrap.fingerprint import fingerprint_of
 from graphstrap.shapes import check_graphs, check_lengths, check_types
+from graphstrap.sparse import row_starts
 
 Move = Callable[[Tensor], Tensor]
 
@@ -236,7 +237,7 @@ class Graph:
             return self.outgoing
         order = torch.sort(self.indices, stable=True).indices
         counts = torch.bincount(self.indices, minlength=self.num_nodes)
-        indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        indptr = row_starts(counts)
         return Transpose(indptr, self.targets[order].to(self.indices.dtype), order)
 
     @cached_property
@@ -283,7 +284,7 @@ class Graph:
         )
         counts = torch.bincount(table.target, minlength=num_nodes)
         return cls(
-            indptr=torch.cat([counts.new_zeros(1), counts.cumsum(0)]),
+            indptr=row_starts(counts),
             indices=table.source.to(torch.int32 if num_nodes < 2**31 else torch.int64),
             features=rest.pop("features", (x,)),
             labels=None if labels is None else torch.as_tensor(labels),
