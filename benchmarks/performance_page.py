@@ -1,4 +1,4 @@
-"""Write the tables and plots of docs/performance.md anew from benchmarks/results/.
+"""Write the tables and plots of docs/performance.md and docs/encoders.md anew from benchmarks/results/.
 
 python benchmarks/performance_page.py
 """
@@ -13,4 +13,5 @@ REPOSITORY = Path(__file__).parent.parent
 
 if __name__ == "__main__":
     docs = REPOSITORY / "docs"
-    update_page(docs / "performance.md", results=REPOSITORY / "benchmarks" / "results", images=docs / "images")
+    for page in ("performance.md", "encoders.md"):
+        update_page(docs / page, results=REPOSITORY / "benchmarks" / "results", images=docs / "images")

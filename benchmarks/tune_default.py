@@ -1,19 +1,22 @@
 """How `default` was chosen: by validation accuracy on every homogeneous graph at hand, each left out in its turn.
 
-    python benchmarks/tune_default.py train --device cuda       # GRAPHSTRAP_DATA names the folder of graphs
-    python benchmarks/tune_default.py choose                    # reads results/tune_default.json
+    python benchmarks/tune_default.py train --device cuda --minutes 9   # GRAPHSTRAP_DATA names the folder of graphs
+    python benchmarks/tune_default.py train --device cuda --share 1/3   # every third graph: three such at once
+    python benchmarks/tune_default.py choose
 
-The candidates below were written down before any of them was trained. Each is trained on each graph; what may be
-appended to its embedding is tried on the same embedding. A probe is fitted on 10 % of the labelled nodes and scored on
-the next 10 %, 3 random splits; no candidate is scored on test nodes. `choose` says, for each graph, which candidate and
-which rule for appending is best on all the others; what is best on all of them is the recipe that is shipped.
+The candidates below were written down before any of them was trained. Each is trained on each graph, 2 seeds; what may
+be appended to its embedding is tried on the same embedding. A probe is fitted on 10 % of the labelled nodes and scored
+on the next 10 %, 3 random splits; no candidate is scored on test nodes. `choose` says, for each graph, which candidate
+and which rule for appending is best on all the others, and what that rule scores on the graph that was left out; what
+is best on all of them is the recipe to ship. Beside it: how a graph fares that takes the candidate whose embeddings
+have the highest effective rank for their width, a probe that needs no labels. Rows go to results/tune_default.jsonl as
+they come, and the same command goes on.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -27,113 +30,198 @@ from torch import Tensor
 import graphstrap as gs
 from graphstrap.datasets import describe
 from graphstrap.defaults import Statistics, choose_recipe
-from graphstrap.environment import describe_environment, describe_git
+from graphstrap.embed import embed_seeds
 from graphstrap.evaluate import protocols
 from graphstrap.evaluate._splits import tenths
+from graphstrap.features import FeatureTransform
 from graphstrap.graph import Graph
 from graphstrap.ops import propagate, resolve_device
 from graphstrap.own_features import OwnFeatures
+from graphstrap.recipe import Recipe
+from graphstrap.reproduce.cells import where_from
+from graphstrap.reproduce.deadline import Deadline, TimeUpError
+from graphstrap.reproduce.ledger import Ledger, Row
+from graphstrap.reproduce.variants import changed_settings, settings_digest
+from graphstrap.seeds import fit_seeds
+from graphstrap.train.monitor import monitor_embeddings
 from graphstrap.view import CLEAN
 
-RESULTS = Path(__file__).parent / "results" / "tune_default.json"
-NUM_SPLITS = 3
+RESULTS = Path(__file__).parent / "results" / "tune_default.jsonl"
+NUM_SPLITS, SEEDS = 3, (0, 1)
+FEW_COLUMNS, HARDLY_ALIKE = 30, 0.05
 
-# What differs from the recipe of `defaults.choose_recipe` for the graph; masking and dropping are scaled, not replaced.
+# What differs from the recipe of `defaults.choose_recipe` for the graph; masking, dropping and widths are scaled, not
+# replaced. `structure`: structural columns beside features that are few, or hardly alike in linked nodes.
 CANDIDATES: dict[str, dict[str, Any]] = {
-    **{f"mask x {m}, drop x {d}": {"mask": m, "drop": d} for m, d in itertools.product((0.5, 1.0, 1.5), repeat=2)},
+    "as it was": {},
+    "mask x 0.5": {"mask": 0.5},
+    "mask x 1.5": {"mask": 1.5},
+    "drop x 0.5": {"drop": 0.5},
+    "drop x 1.5": {"drop": 1.5},
+    "mask and drop x 0.5": {"mask": 0.5, "drop": 0.5},
+    "mask and drop x 1.5": {"mask": 1.5, "drop": 1.5},
     "1000 steps": {"settings": {"train.steps": 1000, "train.warmup_steps": 100}},
     "rate 0.003": {"settings": {"train.learning_rate": 3e-3}},
-    "256-128": {"settings": {"encoder.hidden_sizes": [256], "encoder.embedding_size": 128}},
-    "512-256": {"settings": {"encoder.hidden_sizes": [512], "encoder.embedding_size": 256}},
-    "one layer": {"settings": {"encoder.hidden_sizes": [], "encoder.embedding_size": 256}},
+    "twice as wide": {"width": 2},
+    "one layer": {"settings": {"encoder.hidden_sizes": []}},
     "layer norm": {"settings": {"encoder.norm": "layer"}},
+    "structure": {"structure": True},
+    "neighbours": {"settings": {"method.target_hops": 1}},
 }
 # Columns of a node's own features, and of features averaged over two hops, appended to the embedding.
-APPENDED = {"nothing": (0, 0), "own 64": (64, 0), "own 256": (256, 0), "own 64, hops 64": (64, 64)}
-THRESHOLDS = (0.0, 0.02, 0.05, 0.1, 2.0)  # append where linked nodes are less alike than this
+APPENDED = {
+    "nothing": (0, 0),
+    "own 64": (64, 0),
+    "own 256": (256, 0),
+    "own 512": (512, 0),
+    "own 64, hops 64": (64, 64),
+}
+THRESHOLDS = (0.02, 0.05, 0.1, 2.0)  # append where linked nodes are less alike than this
 
 
 def homogeneous_graphs() -> list[str]:
-    return [info.name for info in describe() if info.on_disk and not info.name.startswith("hetero")]
+    names = [info.name for info in describe() if info.on_disk]
+    return [name for name in names if not name.startswith("hetero") and name != "arxiv-like"]
 
 
-def settings_of(graph: Graph, candidate: dict[str, Any]) -> dict[str, Any]:
-    recipe = choose_recipe(graph)[0]
-    scale = {"feature_mask_probs": candidate.get("mask", 1.0), "edge_drop_probs": candidate.get("drop", 1.0)}
-    views = {f"views.{name}": [factor * p for p in getattr(recipe.views, name)] for name, factor in scale.items()}
-    return {"encoder.own_features": 0, **views, **candidate.get("settings", {})}
+def recipe_for(base: Recipe, statistics: Statistics, candidate: dict[str, Any], *, steps: int | None) -> Recipe:
+    views, encoder, width = base.views, base.encoder, candidate.get("width", 1)
+    settings = {
+        "views.feature_mask_probs": [candidate.get("mask", 1.0) * p for p in views.feature_mask_probs],
+        "views.edge_drop_probs": [candidate.get("drop", 1.0) * p for p in views.edge_drop_probs],
+        "encoder.own_features": 0,
+        "encoder.hidden_sizes": [width * size for size in encoder.hidden_sizes],
+        "encoder.embedding_size": width * encoder.embedding_size,
+        **candidate.get("settings", {}),
+    }
+    is_vague = statistics.num_columns < FEW_COLUMNS or statistics.likeness < HARDLY_ALIKE
+    if candidate.get("structure") and statistics.num_columns and is_vague:
+        settings["data.structural_columns"] = "always"
+    if steps is not None:
+        settings |= {"train.steps": steps, "train.warmup_steps": steps // 10}
+    return base.with_settings({**settings, "train.log_every": 10_000})
 
 
-def appended(h: Tensor, graph: Graph) -> Iterator[tuple[str, Tensor]]:
-    """The embedding with each kind of columns, rows of length 1 in each part; the graph's features are prepared."""
-    for name, (own, hops) in APPENDED.items():
-        parts = [F.normalize(h, dim=1)]
-        for size, num_hops in ((own, 0), (hops, 2)):
-            if size and graph.x is not None:
-                parts.append(compressed(graph, size, num_hops).to(h.device))
-        yield name, torch.cat(parts, dim=1)
-
-
-def compressed(graph: Graph, size: int, num_hops: int) -> Tensor:
-    x = OwnFeatures.fit(graph, num_columns=size).append_to(torch.zeros(graph.num_nodes, 0), graph)
-    for _ in range(num_hops):
-        x = propagate(graph, CLEAN, x)
-    return F.normalize(x, dim=1)
+def columns_to_append(graph: Graph, base: Recipe, device: torch.device) -> dict[str, list[Tensor]]:
+    """For each kind, tables whose rows have length 1; none for a graph without features."""
+    if graph.x is None:
+        return {name: [] for name in APPENDED}
+    data = base.data
+    transform = FeatureTransform.fit(graph, scaling=data.feature_scaling, structural_size=data.structural_size)
+    prepared = transform(graph)
+    widest = max(size for sizes in APPENDED.values() for size in sizes)
+    own = OwnFeatures.fit(prepared, num_columns=widest).append_to(torch.zeros(graph.num_nodes, 0), prepared)
+    hops = propagate(prepared, CLEAN, propagate(prepared, CLEAN, own))
+    kinds = {
+        name: [F.normalize(table[:, :size], dim=1).to(device) for table, size in zip((own, hops), sizes, strict=True)]
+        for name, sizes in APPENDED.items()
+    }
+    return {name: [table for table in tables if table.shape[1]] for name, tables in kinds.items()}
 
 
 def validation_scores(embeddings: Sequence[Tensor], graph: Graph) -> list[float]:
     tasks = [protocols._task(h, graph, num_runs=NUM_SPLITS, seed=0, solver="newton") for h in embeddings]
     splits = [protocols._random_splits(task, tenths) for task in tasks]
     blind = [[split._replace(test=split.val) for split in own] for own in splits]
-    return [100.0 * float(np.mean(runs)) for runs in protocols._probe_runs(tasks, blind)]
+    return [round(100.0 * float(np.mean(runs)), 4) for runs in protocols._probe_runs(tasks, blind)]
 
 
-def measure(name: str, *, device: str) -> Iterator[dict[str, Any]]:
-    graph, place = gs.load(name), resolve_device(device)
-    for label, candidate in CANDIDATES.items():
-        started = time.perf_counter()
-        model = gs.BGRL(settings=settings_of(graph, candidate), seed=0, device=device).fit(graph)
-        seconds = round(time.perf_counter() - started, 2)
-        prepared = model.model_.transform(graph)
-        names, tables = zip(*appended(torch.from_numpy(model.embed(graph)).to(place), prepared), strict=True)
-        scores = dict(zip(names, validation_scores(tables, graph), strict=True))
-        yield {"graph": name, "candidate": label, "seconds": seconds, "validation": scores}
+def measure(
+    graph: Graph, recipe: Recipe, appended: dict[str, list[Tensor]], *, device: torch.device
+) -> list[dict[str, Any]]:
+    started = time.perf_counter()
+    models = fit_seeds(gs.BGRL(recipe=recipe, device=device.type), graph, seeds=SEEDS)
+    seconds = round((time.perf_counter() - started) / len(SEEDS), 2)
+    embeddings = embed_seeds([model.model_ for model in models], graph, device=device)
+    tables = [torch.cat([F.normalize(h, dim=1), *columns], dim=1) for h in embeddings for columns in appended.values()]
+    scores = np.split(np.array(validation_scores(tables, graph)), len(SEEDS))
+    return [
+        {
+            "seed": seed,
+            "train_seconds": seconds,
+            "loss": model.metrics_[-1]["loss"],
+            "rank_of_width": round(monitor_embeddings(h)["effective_rank"] / h.shape[1], 4),
+            "validation": dict(zip(appended, own.tolist(), strict=True)),
+        }
+        for seed, model, h, own in zip(SEEDS, models, embeddings, scores, strict=True)
+    ]
 
 
 def train(arguments: argparse.Namespace) -> None:
-    rows: list[dict[str, Any]] = []
-    for name in arguments.graphs or homogeneous_graphs():
-        likeness = Statistics.of(gs.load(name)).likeness
-        for row in measure(name, device=arguments.device):
-            rows.append({**row, "likeness": likeness})
-            print(*rows[-1].values(), flush=True)
-            result = {"environment": describe_environment(), "git": describe_git(), "rows": rows}
-            arguments.to.write_text(json.dumps(result, indent=1) + "\n")
+    ledger, device = Ledger(arguments.to), resolve_device(arguments.device)
+    number, shares = (int(part) for part in arguments.share.split("/"))
+    try:
+        with Deadline(arguments.minutes).enforced():
+            for name in (arguments.graphs or homogeneous_graphs())[number - 1 :: shares]:
+                for row in missing_rows(name, ledger, device=device, steps=arguments.steps):
+                    ledger.add(row)
+                    print(name, *[row[0][key] for key in ("variant", "train_seconds", "validation")], flush=True)
+    except TimeUpError:
+        print("stopped: the time is up; the same command goes on from here")
+
+
+def missing_rows(name: str, ledger: Ledger, *, device: torch.device, steps: int | None) -> Iterator[list[Row]]:
+    """For each candidate that the ledger lacks, a row for each seed."""
+    graph = gs.load(name)
+    statistics, base = Statistics.of(graph), choose_recipe(graph)[0]
+    appended: dict[str, list[Tensor]] = {}
+    for label, candidate in CANDIDATES.items():
+        recipe = recipe_for(base, statistics, candidate, steps=steps)
+        key = {"dataset": name, "variant": label, "settings": settings_digest(recipe, "tune-default")}
+        if len(ledger.find(**key)) == len(SEEDS):
+            continue
+        appended = appended or columns_to_append(graph, base, device)
+        shared = {**key, "recipe": changed_settings(recipe), "likeness": statistics.likeness, **where_from(device)}
+        yield [{**shared, **row} for row in measure(graph, recipe, appended, device=device)]
 
 
 def choose(arguments: argparse.Namespace) -> None:
-    rows = json.loads(arguments.to.read_text())["rows"]
-    graphs = list(dict.fromkeys(row["graph"] for row in rows))
-    rules = list(itertools.product(CANDIDATES, APPENDED, THRESHOLDS))
-    table = np.array([[score(rows, graph, *rule) for rule in rules] for graph in graphs])
-    table -= table.mean(axis=1, keepdims=True)  # graphs differ in difficulty, which no rule can change
-    for left_out in range(len(graphs)):
-        best = int(np.delete(table, left_out, axis=0).mean(axis=0).argmax())
-        print(f"{graphs[left_out]:22s} {rules[best]}")
-    order = np.argsort(-table.mean(axis=0))[:12]
-    for place in order:
+    by_cell: dict[tuple[str, str], list[Row]] = {}
+    for row in Ledger(arguments.to).find():
+        by_cell.setdefault((row["dataset"], row["variant"]), []).append(row)
+    names = list(dict.fromkeys(name for name, _ in by_cell))
+    whole = [name for name in names if all((name, label) in by_cell for label in CANDIDATES)]
+    print(f"{len(whole)} graphs; left out, since candidates are missing: {sorted(set(names) - set(whole)) or 'none'}")
+    ways = [("nothing", 0.0), *itertools.product([kind for kind in APPENDED if kind != "nothing"], THRESHOLDS)]
+    rules = [(label, *way) for label in CANDIDATES for way in ways]
+    table = np.array([[score(by_cell[graph, rule[0]], *rule[1:]) for rule in rules] for graph in whole])
+    before = table[:, rules.index(("as it was", "own 64", 0.05))]  # the recipe that stands
+    table -= before[:, None]  # graphs differ in difficulty, which no rule can change
+    left_out = [int(np.delete(table, k, axis=0).mean(axis=0).argmax()) for k in range(len(whole))]
+    for k, graph in enumerate(whole):
+        print(f"{graph:22s} {table[k, left_out[k]]:+.2f} by {rules[left_out[k]]}")
+    gains = [table[k, rule] for k, rule in enumerate(left_out)]
+    print(f"{np.mean(gains):+.3f} on average over the recipe that stands, each graph by the choice of all others")
+    print("best on all graphs:")
+    for place in np.argsort(-table.mean(axis=0))[:12]:
         print(f"{table.mean(axis=0)[place]:+.3f} (worst {table[:, place].min():+.2f})  {rules[place]}")
+    print("each candidate over the one that stands, own 64 below 0.05:")
+    for label in CANDIDATES:
+        gain = table[:, rules.index((label, "own 64", 0.05))]
+        low, high = int(gain.argmin()), int(gain.argmax())
+        ends = f"{whole[low]} {gain[low]:+.2f}, {whole[high]} {gain[high]:+.2f}"
+        print(f"{gain.mean():+.3f}  {label:22s} from {ends}")
+    by_rank = [max(CANDIDATES, key=ranks_of(by_cell, graph).__getitem__) for graph in whole]
+    gains = [table[k, rules.index((label, "own 64", 0.05))] for k, label in enumerate(by_rank)]
+    print(f"{np.mean(gains):+.3f} (worst {min(gains):+.2f})  the candidate whose embedding fills most of its columns")
 
 
-def score(rows: Sequence[dict[str, Any]], graph: str, candidate: str, kind: str, threshold: float) -> float:
-    row = next(row for row in rows if (row["graph"], row["candidate"]) == (graph, candidate))
-    return float(row["validation"][kind if row["likeness"] < threshold else "nothing"])
+def ranks_of(by_cell: dict[tuple[str, str], list[Row]], graph: str) -> dict[str, float]:
+    """Effective rank as a part of the width, by candidate."""
+    return {label: float(np.mean([row["rank_of_width"] for row in by_cell[graph, label]])) for label in CANDIDATES}
+
+
+def score(rows: Sequence[Row], kind: str, threshold: float) -> float:
+    return float(np.mean([row["validation"][kind if row["likeness"] < threshold else "nothing"] for row in rows]))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["train", "choose"])
     parser.add_argument("--graphs", nargs="*", default=None)
+    parser.add_argument("--share", default="1/1", help="2/3 for the second of every three graphs")
+    parser.add_argument("--steps", type=int, default=None, help="fewer for all, to try the script")
+    parser.add_argument("--minutes", type=float, default=None, help="stop after so many; finished rows stay")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--to", type=Path, default=RESULTS)
     arguments = parser.parse_args()

@@ -118,6 +118,22 @@ def test_own_features_are_appended_and_saved(communities: gs.Graph, tmp_path: Pa
     assert model.embed(make_communities(num_nodes=60, num_classes=3, seed=9)).shape == (60, 13)
 
 
+def test_a_model_that_embeds_with_its_target_is_saved_and_resumed(communities: gs.Graph, tmp_path: Path) -> None:
+    """The weights are those of a model that embeds with the other network; which one embeds is in the recipe."""
+    settings = {"encoder.batch_norm_statistics": "recalibrated", "method.target_hops": 1}
+    model = make_estimator(**settings, **{"method.embed_with": "target"}).fit(communities, run=tmp_path / "run")
+    h = model.embed(communities)
+    other = make_estimator(**settings).fit(communities)
+    assert not np.array_equal(h, other.embed(communities))
+    for (name, mine), theirs in zip(
+        model.model_.module.named_parameters(), other.model_.module.parameters(), strict=True
+    ):
+        assert torch.equal(mine, theirs), name
+    assert np.array_equal(gs.BGRL.load(tmp_path / "run", device="cpu").embed(communities), h)
+    assert np.array_equal(gs.BGRL.resume(tmp_path / "run", communities).embed(communities), h)
+    np.testing.assert_allclose(model.embed(communities, how="layers"), h, atol=1e-5)
+
+
 def test_random_init_is_the_same_encoder_untrained(communities: gs.Graph) -> None:
     recipe = make_estimator().resolve(communities)
     h = random_init(communities, recipe, seed=0, device="cpu")

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from conftest import make_random_graph
+from graphstrap import scaled
 from graphstrap.errors import InputError
 from graphstrap.features import FeatureTransform, structural_features
 from graphstrap.graph import Graph
@@ -110,3 +111,47 @@ def test_a_type_without_features_gets_structural_ones() -> None:
     transform = FeatureTransform.fit(graph, scaling="row", structural_size=8)
     assert transform.output_sizes == (4, 10)
     assert transform(graph).num_features == (4, 10)
+
+
+def seen(transform: FeatureTransform, graph: Graph) -> torch.Tensor:
+    x = transform(graph).x
+    assert x is not None
+    return x.to_dense()
+
+
+@pytest.mark.parametrize("scaling", ["row", "column", "none"])
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_structural_columns_stand_beside_features_as_long_as_those_are(scaling: str, is_sparse: bool) -> None:
+    graph = make_random_graph(num_nodes=40, num_edges=160, seed=0)
+    assert graph.x is not None
+    graph = graph if is_sparse else graph.with_features(graph.x.to_dense())
+    plain = FeatureTransform.fit(graph, scaling=scaling, structural_size=8)
+    transform = FeatureTransform.fit(graph, scaling=scaling, structural_size=8, structural_columns="always")
+    assert transform.output_sizes == (plain.output_sizes[0] + 10,)
+    before, after = seen(plain, graph), seen(transform, graph)
+    features, structural = after[:, :-10], after[:, -10:]
+    torch.testing.assert_close(features, before)
+    expected = structural_features(graph, num_columns=8) * before.norm(dim=1).mean()
+    torch.testing.assert_close(structural, expected)
+    again = FeatureTransform.from_state(*transform.state())
+    torch.testing.assert_close(seen(again, graph), after)
+
+
+def test_a_graph_without_features_has_its_structural_columns_once() -> None:
+    graph = make_random_graph(num_nodes=40, num_edges=160, seed=0).with_features(None)
+    one, other = (
+        FeatureTransform.fit(graph, scaling="none", structural_size=8, structural_columns=columns)(graph).x
+        for columns in ("missing", "always")
+    )
+    assert isinstance(one, torch.Tensor)
+    assert isinstance(other, torch.Tensor)
+    assert torch.equal(one, other)
+
+
+def test_a_table_too_large_to_hold_gets_no_columns_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    transform = FeatureTransform.fit(dense_graph(), scaling="none", structural_size=8, structural_columns="always")
+    with pytest.raises(InputError, match="structural_columns"):
+        transform.when_read(dense_graph())
+    monkeypatch.setattr(scaled, "MANY_VALUES", 10)
+    with pytest.raises(InputError, match="structural_columns"):
+        transform(dense_graph())

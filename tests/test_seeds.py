@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -22,10 +23,13 @@ def same_weights(one: gs.BGRL, other: gs.BGRL) -> bool:
 
 
 def test_each_seed_is_the_model_trained_alone(communities: gs.Graph) -> None:
-    together = gs.fit_seeds(gs.BGRL(settings=SETTINGS), communities, seeds=[3, 5])
-    alone = [gs.BGRL(settings=SETTINGS, seed=seed).fit(communities) for seed in (3, 5)]
+    settings = {**SETTINGS, "encoder.own_features": 3, "data.feature_scaling": "column"}
+    together = gs.fit_seeds(gs.BGRL(settings=settings), communities, seeds=[3, 5])
+    alone = [gs.BGRL(settings=settings, seed=seed).fit(communities) for seed in (3, 5)]
     assert all(same_weights(a, b) for a, b in zip(together, alone, strict=True))
     assert not same_weights(*together)
+    for a, b in zip(together, alone, strict=True):
+        assert np.array_equal(a.embed(communities), b.embed(communities))
     assert [one.metrics_[-1]["step"] for one in together] == [12, 12]
 
 

@@ -123,6 +123,30 @@ def test_an_extension_leaves_the_rest_of_the_graph_as_it_was(tmp_path: Path) -> 
     assert after["new", "z"] == 4
 
 
+def test_an_extension_keeps_the_types_and_columns_of_edges(tmp_path: Path) -> None:
+    edges = write(tmp_path, "edges.csv", "a,b,type,euros\nx,y,pays,1\ny,z,knows,2\n")
+    nodes = write(tmp_path, "nodes.csv", "id,f\nx,1\ny,2\nz,3\n")
+    source, new_nodes = Source(edges=edges, nodes=nodes), write(tmp_path, "new_nodes.csv", "id,f\nnew,9\n")
+    text = "a,b,type,euros,days\nnew,z,knows,5,1\nnew,x,owns,6,1\nx,y,knows,7,1\n"
+    graph, _ = source.load_new(write(tmp_path, "new_edges.csv", text), new_nodes)
+    before, after = (edges_by_name(g) for g in (source.load(), graph))
+    assert before <= after
+    added = {("new", "z", "knows", 5.0), ("new", "x", "owns", 6.0), ("x", "y", "knows", 7.0)}
+    assert after - before == added | {(t, s, f"reverse_{kind}", euros) for s, t, kind, euros in added}
+    plain, _ = source.load_new(write(tmp_path, "plain.csv", "a,b\nnew,z\n"), new_nodes)
+    assert (plain.edge_types, plain.edge_columns) == (None, None)
+
+
+def edges_by_name(graph: Graph) -> set[tuple[str, str, str, float]]:
+    names = graph.external_ids.tolist()
+    assert graph.edge_types is not None
+    assert graph.edge_columns is not None
+    assert graph.edge_column_names == ("euros",)
+    kinds = [graph.edge_type_names[kind] for kind in graph.edge_types.tolist()]
+    ends = ([names[node] for node in nodes.tolist()] for nodes in (graph.indices, graph.targets))
+    return set(zip(*ends, kinds, graph.edge_columns[:, 0].tolist(), strict=True))
+
+
 def weights_by_pair(graph: Graph) -> dict[tuple[str, str], float]:
     names = graph.external_ids.tolist()
     assert graph.edge_weights is not None

@@ -8,6 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from graphstrap.errors import InputError
+
+_LARGEST_TYPE = 65_535
+
 
 @dataclass(frozen=True)
 class Cleaning:
@@ -57,7 +61,6 @@ class EdgeTable:
     def with_reverse(self, names: tuple[str, ...]) -> tuple[EdgeTable, tuple[str, ...]]:
         types = self.types
         if types is not None:
-            names = names or tuple(str(k) for k in range(int(types.max()) + 1 if len(types) else 0))
             types = torch.cat([types, types + len(names)])
             names = names + tuple(f"reverse_{name}" for name in names)
         twice = [None if column is None else torch.cat([column, column]) for column in self._all()[3:]]
@@ -159,3 +162,16 @@ def count_nodes(table: EdgeTable, num_nodes: int | None, *, num_rows: int) -> in
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+
+
+def numbers_as_names(types: Tensor) -> tuple[str, ...]:
+    """ "0", "1", ...: one for each edge type up to the largest."""
+    if len(types) == 0:
+        return ()
+    lowest, highest = int(types.min()), int(types.max())
+    if lowest < 0 or highest > _LARGEST_TYPE:
+        raise InputError(
+            f"edge types without names must be numbers from 0 to {_LARGEST_TYPE:,}, got {lowest} to {highest}: "
+            "number them from 0 up, or give edge_type_names"
+        )
+    return tuple(str(kind) for kind in range(highest + 1))

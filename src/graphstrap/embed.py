@@ -76,7 +76,7 @@ def class_probabilities(model: Model, graph: Graph, *, nodes: Tensor, device: to
 
 def prepare(model: Model, graph: Graph) -> Graph:
     """The graph as the encoder was trained on: its features prepared, its labels only those that may be seen."""
-    return with_labels_to_learn(model.transform(graph), model)
+    return with_labels_to_learn(model.prepare(graph), model)
 
 
 def with_labels_to_learn(prepared: Graph, model: Model) -> Graph:

@@ -81,7 +81,7 @@ class BGRL:
         start = self.build(graph, start_from=start_from)
         check_shareable(self.model_.recipe, workers)
         check_parts(graph, self.model_.recipe, workers)
-        prepared = self.model_.transform(graph)  # what can fail has failed before the folder appears
+        prepared = self.model_.prepare(graph)  # what can fail has failed before the folder appears
         folder = None
         if run is not None and workers.is_first:
             folder = self.create_run(Path(run), graph, source=source or {}, start=start)
@@ -118,7 +118,7 @@ class BGRL:
         """Go on with an interrupted run, exactly where its last checkpoint stands."""
         folder = Run.open(Path(run))
         estimator = cls.of_run(folder, graph)
-        prepared = estimator.model_.transform(graph)
+        prepared = estimator.model_.prepare(graph)
         train_estimators([estimator], graph, prepared, [folder], progress=progress, workers=workers)
         return estimator
 

@@ -8,6 +8,7 @@ it are asked for, which gives the same ones (see `scaled.py`).
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,9 +22,14 @@ from graphstrap.graph import Graph
 from graphstrap.keep import child_seed, hash32
 from graphstrap.ops import propagate
 from graphstrap.scaled import ScaledMatrix, dense, encodable, is_large, sample_rows
+from graphstrap.sparse import SparseMatrix
 from graphstrap.view import CLEAN
 
 _NUM_HOPS = 16
+_NO_ROOM = (
+    "data.structural_columns=always puts columns beside features that are too many to be held at once: "
+    "leave it at missing"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +42,7 @@ class FeatureTransform:
         sizes: width of each raw block, 0 for a type without features.
         names: the raw columns' names, where the graph has them.
         means, scales: for "column", one tensor per block.
+        structural_scale: how long rows of structural columns are that stand beside features; 0 where none do.
     """
 
     scaling: str
@@ -44,28 +51,43 @@ class FeatureTransform:
     names: tuple[str, ...] | None
     means: tuple[Tensor, ...] = ()
     scales: tuple[Tensor, ...] = ()
+    structural_scale: float = 0.0
 
     @classmethod
-    def fit(cls, graph: Graph, *, scaling: str, structural_size: int) -> FeatureTransform:
+    def fit(
+        cls, graph: Graph, *, scaling: str, structural_size: int, structural_columns: str = "missing"
+    ) -> FeatureTransform:
+        """`structural_columns` "always": beside features too, as long as a row of those is on average."""
         transform = cls(scaling, structural_size, graph.num_features, graph.feature_names)
-        if scaling != "column":
-            return transform
-        blocks = [dense(sample_rows(block)) for block in transform._filled(graph)]
-        means = tuple(block.mean(0) for block in blocks)
-        scales = tuple(torch.where(s > 1e-8, s, torch.ones_like(s)) for s in (b.std(0, correction=0) for b in blocks))
-        return cls(scaling, structural_size, graph.num_features, graph.feature_names, means, scales)
+        if scaling == "column":
+            blocks = [dense(sample_rows(block)) for block in transform._filled(graph)]
+            spreads = [block.std(0, correction=0) for block in blocks]
+            scales = tuple(torch.where(s > 1e-8, s, torch.ones_like(s)) for s in spreads)
+            transform = replace(transform, means=tuple(block.mean(0) for block in blocks), scales=scales)
+        if structural_columns == "always":
+            transform = replace(transform, structural_scale=_mean_length(transform(graph), graph.num_features))
+        return transform
 
     @property
     def output_sizes(self) -> tuple[int, ...]:
-        return tuple(size or self.structural_size + 2 for size in self.sizes)
+        beside = self.structural_size + 2 if self.structural_scale else 0
+        return tuple(size + beside if size else self.structural_size + 2 for size in self.sizes)
 
     def __call__(self, graph: Graph) -> Graph:
         """The graph with the features that the encoder was trained on."""
         blocks = self._filled(self._matched(graph))
-        return graph.with_features(*(self._scaled(block, number) for number, block in enumerate(blocks)))
+        prepared = [self._scaled(block, number) for number, block in enumerate(blocks)]
+        if self.structural_scale:
+            structural = self.structural_scale * structural_features(graph, num_columns=self.structural_size)
+            parts = torch.split(structural, np.diff(graph.type_offsets).tolist())
+            sides = zip(prepared, parts, self.sizes, strict=True)
+            prepared = [_side_by_side(block, part) if size else block for block, part, size in sides]
+        return graph.with_features(*prepared)
 
     def when_read(self, graph: Graph) -> Graph:
         """The same, with every block scaled when rows of it are asked for, whatever its size."""
+        if self.structural_scale:
+            raise InputError(_NO_ROOM)
         blocks = self._filled(self._matched(graph))
         return graph.with_features(*(self._lazily(block, number) for number, block in enumerate(blocks)))
 
@@ -128,6 +150,7 @@ class FeatureTransform:
             "structural_size": self.structural_size,
             "sizes": list(self.sizes),
             "names": names,
+            "structural_scale": self.structural_scale,
         }
         return info, tensors
 
@@ -141,13 +164,17 @@ class FeatureTransform:
             None if info["names"] is None else tuple(info["names"]),
             tuple(tensors[f"means.{i}"] for i in range(count)),
             tuple(tensors[f"scales.{i}"] for i in range(count)),
+            float(info.get("structural_scale", 0.0)),
         )
         transform._check()
         return transform
 
     def _check(self) -> None:
         """A ValueError where the parts do not belong together."""
-        wanted = [(size,) for size in self.output_sizes] if self.scaling == "column" else []
+        filled = [size or self.structural_size + 2 for size in self.sizes]
+        wanted = [(size,) for size in filled] if self.scaling == "column" else []
+        if not 0.0 <= self.structural_scale < 1e30:
+            raise ValueError("the length of structural columns is none")
         for tensors in (self.means, self.scales):
             if [tuple(t.shape) for t in tensors] != wanted or any(t.dtype != torch.float32 for t in tensors):
                 raise ValueError("means and scales do not fit the feature columns")
@@ -155,6 +182,25 @@ class FeatureTransform:
             raise ValueError("the numbers of feature columns are none")
         if self.names is not None and not all(isinstance(name, str) for name in self.names):
             raise ValueError("the names of feature columns are none")
+
+
+def _mean_length(prepared: Graph, sizes: Sequence[int]) -> float:
+    """Of the rows of features; 0 where there are none."""
+    blocks = [block for block, size in zip(prepared.features, sizes, strict=True) if size and block is not None]
+    lengths = [dense(sample_rows(block)).norm(dim=1) for block in blocks]
+    return float(torch.cat(lengths).mean()) if lengths else 0.0
+
+
+def _side_by_side(block: Block, columns: Tensor) -> Block:
+    """[block | columns]; sparse where the block is."""
+    if isinstance(block, Tensor):
+        return torch.cat([block, columns.to(block)], dim=1)
+    if not isinstance(block, SparseMatrix):
+        raise InputError(_NO_ROOM)
+    from scipy.sparse import csr_matrix, hstack
+
+    joined = SparseMatrix.from_scipy(hstack([block.to_scipy(), csr_matrix(columns.cpu().numpy())], format="csr"))
+    return joined.map(lambda part: part.to(block.device))
 
 
 def structural_features(graph: Graph, *, num_columns: int, seed: int = 0) -> Tensor:

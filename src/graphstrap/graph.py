@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from graphstrap.blocks import Block, Features, as_features, block_tensors, readable
-from graphstrap.edge_table import Cleaning, EdgeTable, clean_edges, count_nodes
+from graphstrap.edge_table import Cleaning, EdgeTable, clean_edges, count_nodes, numbers_as_names
 from graphstrap.fingerprint import fingerprint_of
 from graphstrap.shapes import check_graphs, check_lengths, check_types
 from graphstrap.sparse import row_starts
@@ -271,12 +271,15 @@ class Graph:
 
         `directed=False` adds the reverse of every edge that has none; where edges have types, every edge gets one, of
         the type "reverse_<name>". Merged duplicates add up their weights and keep the first one's other columns; with
-        `duplicates="keep"` every edge gets a reverse. `graph.cleaning` says what was done.
+        `duplicates="keep"` every edge gets a reverse. Edge types without names are called by their numbers.
+        `graph.cleaning` says what was done.
         """
         table = EdgeTable.of(
             source, target, types=edge_types, weights=edge_weights, times=edge_times, columns=edge_columns
         )
         x = as_features(x)
+        if table.types is not None and not edge_type_names:
+            edge_type_names = numbers_as_names(table.types)
         num_rows = max(0 if x is None else x.shape[0], 0 if labels is None else len(labels))
         num_nodes = count_nodes(table, num_nodes, num_rows=num_rows)
         table, edge_type_names, cleaning = clean_edges(

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from graphstrap.checkpoint import load_state, with_prefix
-from graphstrap.encoders import edge_size
+from graphstrap.encoders import KnownEdges, edge_size
 from graphstrap.errors import InputError
 from graphstrap.features import FeatureTransform
 from graphstrap.graph import Graph
 from graphstrap.io.tensors import load_tensors, save_tensors
 from graphstrap.many_graphs import training_part
-from graphstrap.methods import METHODS, Method, is_added
+from graphstrap.methods import METHODS, READS_EDGES, Method, is_added
 from graphstrap.own_features import OwnFeatures
 from graphstrap.recipe import Recipe
 from graphstrap.recipe_files import parse_recipe
@@ -40,6 +40,7 @@ class Model:
     num_nodes: int = 0  # of the graph it was trained on
     edge_size: int = 0  # how many numbers its edges have, see `encoders.edge_size`
     num_classes: int = 0  # likewise, where the method learns from labels
+    edges: KnownEdges | None = None  # what its edges said, where the encoder reads that
 
     @classmethod
     def build(cls, graph: Graph, recipe: Recipe, *, seed: int, saved: tuple[Path, Shapes] | None = None) -> Model:
@@ -47,7 +48,12 @@ class Model:
         `saved` is what is to replace the weights."""
         data = recipe.data
         graph = training_part(graph, data.training_graphs)
-        transform = FeatureTransform.fit(graph, scaling=data.feature_scaling, structural_size=data.structural_size)
+        transform = FeatureTransform.fit(
+            graph,
+            scaling=data.feature_scaling,
+            structural_size=data.structural_size,
+            structural_columns=data.structural_columns,
+        )
         num_classes = graph.num_classes if recipe.method.name == "semi-supervised" else 0
         sizes = {"num_nodes": graph.num_nodes, "edge_size": edge_size(graph), "num_classes": num_classes}
         if saved is not None:
@@ -56,7 +62,14 @@ class Model:
         own_features = None
         if recipe.encoder.own_features:
             own_features = OwnFeatures.fit(transform(graph), num_columns=recipe.encoder.own_features)
-        return cls(recipe, transform, method, seed, own_features, **sizes)
+        edges = KnownEdges.of(graph) if recipe.encoder.name in READS_EDGES else None
+        return cls(recipe, transform, method, seed, own_features, **sizes, edges=edges)
+
+    def with_seed(self, seed: int) -> Model:
+        """An untrained model of the same graph and recipe with the weights of another seed; features are prepared the
+        same way, which need not be found again."""
+        sizes = {"num_nodes": self.num_nodes, "edge_size": self.edge_size, "num_classes": self.num_classes}
+        return replace(self, method=_build(self.recipe, self.transform, seed=seed, **sizes), seed=seed)
 
     def started_from(self, earlier: Model) -> Model:
         """This model with another's weights, and its way of preparing features: the weights were learned on that."""
@@ -65,8 +78,17 @@ class Model:
                 f"the earlier run has {list(earlier.transform.sizes)} feature columns, this graph "
                 f"{list(self.transform.sizes)}: a warm start needs the same ones"
             )
-        load_state(self.module, dict(earlier.module.state_dict()), Path("the earlier run"))
-        return replace(self, transform=earlier.transform, own_features=earlier.own_features)
+        model = self
+        if self.edge_size != earlier.edge_size and None not in (self.edges, earlier.edges):
+            model = replace(self, edge_size=earlier.edge_size).with_seed(self.seed)
+        load_state(model.module, dict(earlier.module.state_dict()), Path("the earlier run"))
+        edges = earlier.edges if self.edges is not None else None
+        return replace(model, transform=earlier.transform, own_features=earlier.own_features, edges=edges)
+
+    def prepare(self, graph: Graph) -> Graph:
+        """The graph as the encoder takes it: features and edges as in training."""
+        prepared = self.transform(graph)
+        return prepared if self.edges is None else self.edges.matched(prepared)
 
     @property
     def module(self) -> nn.Module:
@@ -87,6 +109,7 @@ class Model:
             "num_nodes": self.num_nodes,
             "edge_size": self.edge_size,
             "num_classes": self.num_classes,
+            **({} if self.edges is None else {"edges": self.edges.to_dict()}),
         }
 
     def save(self, folder: Path) -> None:
@@ -131,7 +154,10 @@ class Model:
         if basis is not None and (basis.dim() != 2 or len(basis) != transform.output_sizes[0]):
             raise ValueError("the compression of its own features does not fit them")
         own_features = None if basis is None else OwnFeatures(basis)
-        return cls(recipe, transform, method, info["seed"], own_features, **sizes)
+        edges = None if info.get("edges") is None else KnownEdges.from_dict(info["edges"])
+        if edges is not None and edges.size != sizes["edge_size"]:
+            raise ValueError("its edges do not fit their number of columns")
+        return cls(recipe, transform, method, info["seed"], own_features, **sizes, edges=edges)
 
 
 def check_shapes(recipe: Recipe, transform: FeatureTransform, saved: Shapes, *, path: Path, **sizes: int) -> None:

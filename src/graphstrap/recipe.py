@@ -34,12 +34,14 @@ CENTRALITIES = ("none", "degree", "pagerank", "eigenvector")
 
 @dataclass(frozen=True)
 class DataRecipe:
-    """How features are prepared. `row`: rows sum to 1; `column`: zero mean, unit variance; `structural_size`: for
-    graphs without. `training_graphs`: of a dataset of several graphs, all of them or those of some parts of its split;
+    """How features are prepared. `row`: rows sum to 1; `column`: zero mean, unit variance; `structural_size`: how many
+    columns say where in the graph a node is, `structural_columns`: where features are missing, or beside them too.
+    `training_graphs`: of a dataset of several graphs, all of them or those of some parts of its split;
     the others are only embedded."""
 
     feature_scaling: str = setting("row", choices=("row", "column", "none"))
     structural_size: int = setting(128, low=1, high=4096)
+    structural_columns: str = setting("missing", choices=("missing", "always"))
     training_graphs: str = setting("all", choices=("all", "train", "train-val"))
 
 
@@ -102,6 +104,7 @@ class MethodRecipe:
     """The method and its settings; each method's page says which it reads.
 
     `projector_size` 0 means none for BGRL (the paper's choice) and the embedding's size for the contrastive methods.
+    `target_hops` is over how many hops BGRL's targets are averaged, `embed_with` which of its networks embeds.
     `num_negatives` 0 means all other nodes; `keep_similarities` holds all pairs in memory, as GRACE's code does.
     For semi-supervised: `auxiliary` is the signal besides labels and `auxiliary_weight` what it counts (0: plain
     supervised), `unlabelled_ratio` how many roots without a label a sampled batch has for each one with,
@@ -113,6 +116,8 @@ class MethodRecipe:
     predictor_hidden_size: int = setting(512, low=1, high=65536)
     target_decay: float = setting(0.99, low=0.0, high=1.0)
     projector_size: int = setting(0, low=0, high=65536)
+    target_hops: int = setting(0, low=0, high=16)
+    embed_with: str = setting("online", choices=("online", "target"))
     temperature: float = setting(0.5, low=1e-3, high=100.0)
     num_negatives: int = setting(0, low=0)
     keep_similarities: bool = False
@@ -276,10 +281,23 @@ def _check_sampling(recipe: Recipe) -> None:
         )
     if not sampling.fan_outs:
         return
+    if recipe.method.target_hops:
+        raise InputError(
+            "method.target_hops averages over the neighbours of every node, and a sampled batch has roots alone: "
+            "set it to 0, or leave sampling.fan_outs empty"
+        )
     if recipe.method.name not in SAMPLED_METHODS:
         raise InputError(
             f"method {recipe.method.name} sees the whole graph at every step: leave sampling.fan_outs empty"
             f" (sampled batches are for {', '.join(SAMPLED_METHODS)})"
+        )
+    if recipe.encoder.norm == "graph":
+        raise InputError(
+            "encoder.norm=graph is over all nodes of a graph, of which a sampled batch has some: take layer or batch"
+        )
+    if recipe.train.graphs_per_step:
+        raise InputError(
+            "train.graphs_per_step draws whole graphs and sampling.fan_outs parts of them: leave one of them out"
         )
     if recipe.encoder.name == "gcn" and len(sampling.fan_outs) < layers:
         raise InputError(

@@ -46,9 +46,12 @@ def fit_seeds(
     if isinstance(graph, Part):
         raise InputError("--seeds trains a model a worker, and no worker has all of a graph in parts: train one seed")
     estimators = [BGRL(**{**estimator.get_params(), "seed": seed}) for seed in workers.share(seeds)]
-    for one in estimators:
-        one.build(graph)
-    prepared = estimators[0].model_.transform(graph) if estimators else graph
+    for number, one in enumerate(estimators):
+        if number == 0:
+            one.build(graph)
+        else:
+            one.model_, one.reasons_ = estimators[0].model_.with_seed(one.seed), estimators[0].reasons_
+    prepared = estimators[0].model_.prepare(graph) if estimators else graph
     if run is not None and workers.is_first:
         _make_folder(Path(run), seeds)
     workers.wait()
@@ -64,7 +67,7 @@ def resume_seeds(folder: str | Path, graph: Graph, *, progress: bool = False, wo
     """Go on with interrupted seeds, each exactly where its last checkpoint stands; each worker with its share."""
     runs = [Run.open(one) for one in workers.share(seed_folders(Path(folder)))]
     estimators = [BGRL.of_run(run, graph) for run in runs]
-    prepared = estimators[0].model_.transform(graph) if estimators else graph
+    prepared = estimators[0].model_.prepare(graph) if estimators else graph
     _train(estimators, graph, prepared, runs, progress=progress, workers=workers)
     return estimators
 

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from graphstrap.bench.page import read_results, render_page, update_page
 from graphstrap.bench.record import write_record
 
@@ -27,11 +29,30 @@ STEP = {
 }  # fmt: skip
 
 
-def test_the_page_is_up_to_date() -> None:
-    text = (REPOSITORY / "docs" / "performance.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    ("page", "benches"), [("performance.md", ("step", "scale", "ops", "table")), ("encoders.md", ("twitch",))]
+)
+def test_the_page_is_up_to_date(page: str, benches: tuple[str, ...]) -> None:
+    text = (REPOSITORY / "docs" / page).read_text(encoding="utf-8")
     assert text == render_page(text, read_results(REPOSITORY / "benchmarks" / "results"), images="images")
-    for bench in ("step", "scale", "ops", "table"):
+    for bench in benches:
         assert f"<!-- results: {bench} -->" in text
+
+
+def test_twitch_is_a_row_for_each_encoder(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"tested": "de", "encoder": "gcn", "random_init": [50.0, 52.0], "bgrl": [60.0, 62.0]},
+        {"tested": "fr", "encoder": "gcn", "random_init": [54.0, 56.0], "bgrl": [64.0, 66.0]},
+        {"tested": "fr", "encoder": "gat", "random_init": [54.0, 54.0], "bgrl": [70.0, 70.0]},
+        {"tested": "es", "encoder": "gat", "random_init": [1.0, 1.0], "bgrl": [1.0, 1.0]},  # no raw features to compare
+        {"tested": "de", "encoder": "raw features", "auc": 40.0},
+        {"tested": "fr", "encoder": "raw features", "auc": 41.0},
+    ]
+    write_record(tmp_path / "twitch.json", bench="twitch", command="python", rows=rows, options={"device": "cpu"})
+    text = render_page("<!-- results: twitch -->\n<!-- end of results -->", read_results(tmp_path), images="images")
+    assert "| encoder | raw features | random init | BGRL | de | fr |" in text
+    assert "| gcn | 40.50 | 53.00 ± 1.41 | 63.00 ± 1.41 | 61.00 | 65.00 |" in text
+    assert "| gat | 41.00 | 54.00 ± 0.00 | 70.00 ± 0.00 |  | 70.00 |" in text
 
 
 def test_tables_and_plots_come_from_files(tmp_path: Path) -> None:

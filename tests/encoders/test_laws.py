@@ -1,10 +1,12 @@
 """What every encoder obeys: nodes may be renumbered, a view is the graph without what it drops, gradients are those of
-the reference, and no graph is too small."""
+the reference, a sampled batch with every neighbour gives its roots what the whole graph gives, and no graph is too
+small."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -20,6 +22,8 @@ from graphstrap.ops._masks import kept_columns, kept_edges
 from graphstrap.ops._triton import attend as _triton_attend
 from graphstrap.ops._triton import messages as _triton_messages
 from graphstrap.recipe import Recipe
+from graphstrap.sampling import Gatherer, Sampler
+from graphstrap.train.batches import sampler_flags
 from graphstrap.view import CLEAN, View, ViewSpec
 from same_graph import make_hetero_graph
 
@@ -127,14 +131,42 @@ def test_gradients_equal_those_of_the_reference_backend(name: str, monkeypatch: 
         torch.testing.assert_close(ours, reference, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("name", [name for name in SETTINGS if name != "mean-pooling, root weight"])
+@pytest.mark.parametrize("with_data", [False, True])
+def test_a_batch_of_every_neighbour_gives_roots_what_the_whole_graph_gives(name: str, with_data: bool) -> None:
+    """With a hop for each layer; an MPNN, which also hears of the nodes that its own edges go to, takes one more, and
+    edges that have their reverse. (The norm over a whole graph is not for batches: the recipe refuses it.)"""
+    graph = make_undirected_graph(with_data=with_data)
+    recipe, roots = make_recipe(name), torch.tensor([3, 17, 40, 8])
+    settings = recipe.encoder
+    hops = settings.num_steps + 1 if settings.name == "mpnn" else len(settings.hidden_sizes) + 1
+    encoder = make_encoder(name, graph).eval()
+    batch = Sampler(graph, [graph.num_nodes] * hops, **sampler_flags(recipe)).sample(roots, seed=0)
+    h = batch.roots_of(encoder(Gatherer(graph).fill(batch)))
+    torch.testing.assert_close(h, encoder(graph)[roots], rtol=1e-4, atol=1e-5)
+    assert batch.num_nodes < graph.num_nodes
+
+
+def make_undirected_graph(*, with_data: bool) -> Graph:
+    generator = torch.Generator().manual_seed(0)
+    source, target = torch.randint(0, 60, (2, 70), generator=generator)
+    said: dict[str, Any] = {
+        "edge_types": torch.randint(0, 2, (70,), generator=generator),
+        "edge_weights": torch.rand(70, generator=generator),
+        "edge_columns": torch.randn(70, 2, generator=generator),
+    }
+    x = torch.randn(60, 12, generator=generator)
+    return Graph.from_edges(source, target, num_nodes=60, x=x, **(said if with_data else {}))
+
+
 @pytest.mark.skipif(not _triton.IS_AVAILABLE, reason="Triton is not installed")
-@pytest.mark.parametrize("name", ["mean-pooling", "gat", "gat, layer norm", "mpnn"])
+@pytest.mark.parametrize("name", ["gcn", "mean-pooling", "gat", "gat, layer norm", "mpnn"])
 @pytest.mark.parametrize("num_edges", [0, 40])
 def test_kernels_give_the_gradients_of_the_reference(
     name: str, num_edges: int, monkeypatch: pytest.MonkeyPatch, poisoned_memory: None
 ) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    graph = with_edge_data(make_random_graph(num_nodes=12, num_edges=num_edges, seed=4)).to(device)
+    graph = with_edge_data(make_random_graph(num_nodes=12, num_edges=num_edges, seed=4, weighted=True)).to(device)
     encoder, upstream = make_encoder(name, graph).to(device), torch.randn(12, 8, device=device)
     results = []
     for modules in ((_torch,) * 3, (_triton, _triton_attend, _triton_messages)):
@@ -189,6 +221,15 @@ def test_methods_train_it(name: str, method: str) -> None:
     torch.autograd.backward(loss)
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in built.online.parameters())
     assert built.embed(graph).shape == (60, 8)
+
+
+@pytest.mark.parametrize("name", ["gcn", "mean-pooling"])
+def test_weights_reach_the_embedding_and_nothing_else_of_edges(name: str) -> None:
+    graph = with_edge_data(make_random_graph(num_nodes=30, num_edges=120, seed=4, weighted=True))
+    encoder = make_encoder(name, graph)
+    assert graph.edge_weights is not None
+    assert torch.equal(encoder(graph), encoder(replace(graph, edge_types=None, edge_columns=None)))
+    assert not torch.allclose(encoder(graph), encoder(replace(graph, edge_weights=graph.edge_weights.flip(0))))
 
 
 @pytest.mark.parametrize("name", ["gat", "mpnn"])

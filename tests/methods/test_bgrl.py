@@ -11,9 +11,10 @@ import torch
 
 from conftest import make_random_graph
 from graphstrap.encoders.gcn import GCN
+from graphstrap.errors import InputError
 from graphstrap.graph import Graph
-from graphstrap.methods import build_bgrl
-from graphstrap.methods.bgrl import BGRL, bootstrap_loss, target_decay_at
+from graphstrap.methods import build_bgrl, frozen_encoder
+from graphstrap.methods.bgrl import BGRL, average_over_neighbours, bootstrap_loss, target_decay_at
 from graphstrap.recipe import Recipe
 from graphstrap.view import CLEAN, View, ViewSpec
 from graphstrap.views import draw_views
@@ -21,7 +22,9 @@ from graphstrap.views import draw_views
 Array = np.ndarray[Any, Any]
 
 
-def make_method(*, target_decay: float = 0.9, projector_size: int = 0, norm: str = "batch") -> BGRL:
+def make_method(
+    *, target_decay: float = 0.9, projector_size: int = 0, norm: str = "batch", target_hops: int = 0
+) -> BGRL:
     generators = (torch.Generator().manual_seed(0), torch.Generator().manual_seed(1))
     return BGRL(
         lambda generator: GCN((12,), (16, 8), norm=norm, generator=generator),
@@ -29,6 +32,7 @@ def make_method(*, target_decay: float = 0.9, projector_size: int = 0, norm: str
         target_decay=target_decay,
         total_steps=100,
         projector_size=projector_size,
+        target_hops=target_hops,
         generators=generators,
     )
 
@@ -38,10 +42,10 @@ def cosine(a: Array, b: Array) -> float:
     return float(((a * b).sum(1) / np.maximum(lengths, 1e-16)).mean())
 
 
-@pytest.mark.parametrize("projector_size", [0, 6])
-def test_loss_equals_an_independent_numpy_version(projector_size: int) -> None:
+@pytest.mark.parametrize(("projector_size", "target_hops"), [(0, 0), (6, 0), (0, 1), (6, 2)])
+def test_loss_equals_an_independent_numpy_version(projector_size: int, target_hops: int) -> None:
     graph = make_random_graph(num_nodes=30, num_edges=90, seed=0)
-    method = make_method(projector_size=projector_size, norm="layer")
+    method = make_method(projector_size=projector_size, norm="layer", target_hops=target_hops)
     views = draw_views([ViewSpec(edge_drop_prob=0.3, feature_mask_prob=0.2)] * 2, seed=0, step=1)
     loss, _ = method.loss(graph, views)
 
@@ -57,6 +61,11 @@ def test_loss_equals_an_independent_numpy_version(projector_size: int) -> None:
     t = [method.target(graph, view).detach().numpy() for view in views]
     q = [mlp(mlp(embedding, method.online_projector), method.predictor) for embedding in h]
     z = [mlp(embedding, method.target_projector) for embedding in t]
+    if target_hops:
+        counts = np.eye(30)
+        np.add.at(counts, (graph.targets.numpy(), graph.indices.numpy()), 1.0)
+        mean = np.linalg.matrix_power(counts / counts.sum(1, keepdims=True), target_hops)
+        z = [mean @ (table / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)) for table in z]
     assert float(loss.detach()) == pytest.approx(2 - cosine(q[0], z[1]) - cosine(q[1], z[0]), abs=1e-5)
 
 
@@ -66,9 +75,10 @@ def test_loss_is_zero_when_predictions_equal_targets_and_two_when_opposite() -> 
     assert float(bootstrap_loss(-t, t)) == pytest.approx(2, abs=1e-6)
 
 
-def test_only_online_network_and_predictor_get_gradients() -> None:
+@pytest.mark.parametrize("target_hops", [0, 1])
+def test_only_online_network_and_predictor_get_gradients(target_hops: int) -> None:
     graph = make_random_graph(num_nodes=30, num_edges=90, seed=0)
-    method = make_method(projector_size=4)
+    method = make_method(projector_size=4, target_hops=target_hops)
     loss, _ = method.loss(graph, [CLEAN, CLEAN])
     torch.autograd.backward(loss)
     for name, parameter in method.named_parameters():
@@ -133,3 +143,30 @@ def test_embedding_uses_the_clean_graph_and_no_gradient(communities: Graph) -> N
     assert not h.requires_grad
     assert h.shape == (120, 128)
     assert torch.equal(h, method.online(communities, View(ViewSpec(), 5)))
+
+
+def test_the_target_embeds_where_that_is_asked_for(communities: Graph) -> None:
+    recipe = Recipe().with_settings({"method.embed_with": "target"})
+    method = build_bgrl(recipe, input_sizes=communities.num_features, seed=0)
+    assert frozen_encoder(method) is method.target
+    h = method.embed(communities)
+    assert torch.equal(h, method.target(communities, CLEAN))
+    assert not torch.equal(h, method.online.eval()(communities, CLEAN))
+
+
+def test_averaging_keeps_what_all_neighbours_share_and_ignores_lengths() -> None:
+    """A component whose targets point one way keeps that direction, however long each is; one hop reaches no further
+    than neighbours."""
+    edges = torch.tensor([[0, 1, 1, 2, 3, 4], [1, 0, 2, 1, 4, 3]])
+    graph = Graph.from_edges(edges[0], edges[1], num_nodes=5)
+    t = torch.tensor([[2.0, 0.0], [5.0, 0.0], [0.0, 3.0], [0.0, 1.0], [0.0, 9.0]])
+    once = average_over_neighbours(graph, t, num_hops=1)
+    torch.testing.assert_close(once[3:], torch.tensor([[0.0, 1.0], [0.0, 1.0]]))
+    torch.testing.assert_close(once[0], torch.tensor([1.0, 0.0]))
+    torch.testing.assert_close(once[1], torch.tensor([2.0 / 3, 1.0 / 3]))
+    assert average_over_neighbours(graph, t, num_hops=0) is t
+
+
+def test_a_sampled_batch_has_no_neighbours_to_average_over() -> None:
+    with pytest.raises(InputError, match=r"target_hops"):
+        Recipe().with_settings({"method.target_hops": 1, "sampling.fan_outs": [5, 5]})

@@ -133,11 +133,13 @@ def test_a_method_that_fails_is_named_and_the_others_go_on(tmp_path: Path, monke
     weighted = replace(graph, edge_weights=torch.full((graph.num_edges,), -1.0))
     monkeypatch.setattr(run_module, "load", lambda name: weighted)
     notes: list[str] = []
+    warnings: list[str] = []
     table = Table("table-3", ("bgrl", "raw", "supervised-mean"), ("mine",))
     ledger = Ledger(tmp_path / "ledger.jsonl")
-    fill(ledger, Filling(quick=True, device="cpu", note=notes.append), table=table)
+    fill(ledger, Filling(quick=True, device="cpu", note=notes.append, warn=warnings.append), table=table)
     assert [row["variant"] for row in ledger.rows] == ["raw"]
-    assert any("bgrl: failed: an edge weight is negative" in note for note in notes)
+    assert len(warnings) == 1
+    assert "bgrl: failed: an edge weight is negative" in warnings[0]
     assert any("no counterpart" in note for note in notes)
 
 

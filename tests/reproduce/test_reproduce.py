@@ -18,10 +18,10 @@ from graphstrap.reproduce.compare import compare_rows, paired_p_value
 from graphstrap.reproduce.ledger import Ledger
 from graphstrap.reproduce.memory import as_published, estimate_bytes, parse_bytes, refusal
 from graphstrap.reproduce.paper import printed
-from graphstrap.reproduce.render import cell_text, paper_text, to_markdown
+from graphstrap.reproduce.render import cell_text, paper_text, row_title, to_markdown
 from graphstrap.reproduce.reports import make_report
 from graphstrap.reproduce.run import Filling, fill_ledger
-from graphstrap.reproduce.tables import TABLES, Table, find_table, make_cell, seeds_for
+from graphstrap.reproduce.tables import BIG, TABLES, Table, find_table, make_cell, seeds_for
 from graphstrap.reproduce.variants import (
     VARIANTS,
     changed_settings,
@@ -69,6 +69,7 @@ def test_what_the_paper_prints_is_shown() -> None:
     assert out_of_memory is not None
     assert out_of_memory.text == "OOM"
     assert printed("table-3", "barlow-twins", "amazon-photo") is None
+    assert printed("table-3", "bgrl-best", "amazon-photo") == cell
 
 
 def test_a_cell_has_mean_spread_difference_and_a_test(tmp_path: Path) -> None:
@@ -207,3 +208,16 @@ def test_rows_of_ours_are_compared_seed_by_seed(tmp_path: Path) -> None:
     assert paired_p_value([1.0]) is None
     assert paired_p_value([1.0, -1.0, 0.5, -0.5]) == pytest.approx(1.0)
     assert grid.caption in to_markdown(make_report(find_table("projector"), ledger))
+
+
+def test_a_row_of_a_family_has_a_recipe_of_it_or_none_at_all(tmp_path: Path) -> None:
+    table = find_table("table-3")
+    for dataset in (*BIG, "cora"):
+        if f"best-{dataset}" in shipped_recipes():
+            assert recipe_of("bgrl-best", dataset).name == f"best-{dataset}"
+            assert why_not("bgrl-best", dataset) == ""
+        else:
+            assert why_not("bgrl-best", dataset) == "no recipe"
+        cell = make_cell(table, Ledger(tmp_path / "none"), "bgrl-best", dataset, "reference", quick=False)
+        assert row_title(cell) == VARIANTS["bgrl-best"].title  # compared with a starred row, but not one itself
+    assert recipe_of("bgrl", BIG[0]).name == BIG[0]

@@ -64,7 +64,7 @@ def test_every_method_that_can_learns_from_batches(communities: Graph, name: str
     assert records[-1]["loss"] < records[0]["loss"]
 
 
-@pytest.mark.parametrize("encoder", ["gcn", "mlp"])
+@pytest.mark.parametrize("encoder", ["gcn", "mean-pooling", "gat", "mpnn", "mlp"])
 def test_encoders_see_batches(communities: Graph, encoder: str) -> None:
     settings = recipe(encoder__name=encoder)
     records = train(make_method(communities, settings), communities, recipe=settings, seed=0)
@@ -130,6 +130,10 @@ def test_what_cannot_be_sampled_is_refused() -> None:
         recipe(sampling__by_time=True)
     with pytest.raises(InputError, match="cites=40,40"):
         recipe(sampling__relation_fan_outs=["cites=4"])
+    with pytest.raises(InputError, match="take layer or batch"):
+        recipe(encoder__norm="graph")
+    with pytest.raises(InputError, match="draws whole graphs"):
+        recipe(train__graphs_per_step=1)
 
 
 def test_fan_outs_by_relation_survive_toml() -> None:

@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from conftest import make_communities
-from graphstrap.methods import build_bgrl
+from graphstrap.estimator import BGRL
+from graphstrap.methods import METHODS, build_bgrl
+from graphstrap.ops._triton.launch import may_round_to_tf32
 from graphstrap.recipe import Recipe
 from graphstrap.train import precision as precision_module
 from graphstrap.train import train
@@ -29,6 +31,7 @@ def test_settings_hold_within_the_block_alone(precision: str) -> None:
     before = torch.backends.cuda.matmul.fp32_precision
     with computing_in(precision, CPU):
         assert torch.backends.cuda.matmul.fp32_precision == ("ieee" if precision == "fp32" else "tf32")
+        assert may_round_to_tf32() == (precision != "fp32")
         product = torch.randn(4, 4) @ torch.randn(4, 4)
         assert product.dtype == (torch.bfloat16 if precision == "bf16" else torch.float32)
     assert torch.backends.cuda.matmul.fp32_precision == before
@@ -59,3 +62,14 @@ def test_bfloat16_trains_like_float32() -> None:
         assert all(parameter.dtype == torch.float32 for parameter in method.parameters())
     assert losses["bf16"] != losses["fp32"]
     assert losses["bf16"] == pytest.approx(losses["fp32"], rel=0.02)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("method", ["bgrl", "grace", "dgi", "barlow-twins"])
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
+def test_methods_train_in_every_precision_on_a_gpu(method: str, precision: str) -> None:
+    assert method in METHODS
+    graph = make_communities(num_nodes=200, num_classes=3, seed=0)
+    settings = {"method.name": method, "train.precision": precision, "train.steps": 5, "train.warmup_steps": 1}
+    model = BGRL(recipe=Recipe().with_settings(settings), device="cuda").fit(graph)
+    assert bool(torch.from_numpy(model.embed(graph)).isfinite().all())

@@ -27,10 +27,12 @@ def make_graph(device: str) -> Graph:
     return make_communities(num_nodes=300, num_classes=3, seed=0).to(device)
 
 
-def run_steps(kind: type[EagerStep], *, device: str, steps: range) -> tuple[list[float], torch.nn.Module]:
+def run_steps(
+    kind: type[EagerStep], *, device: str, steps: range, recipe: Recipe = RECIPE
+) -> tuple[list[float], torch.nn.Module]:
     graph = make_graph(device)
-    method = build_bgrl(RECIPE, input_sizes=graph.num_features, seed=0).to(device)
-    step = kind(method, graph, recipe=RECIPE, seed=0)
+    method = build_bgrl(recipe, input_sizes=graph.num_features, seed=0).to(device)
+    step = kind(method, graph, recipe=recipe, seed=0)
     return [float(step(number)[0]) for number in steps], method
 
 
@@ -45,9 +47,11 @@ def test_an_eager_step_follows_the_schedule_and_trains() -> None:
 
 
 @pytest.mark.gpu
-def test_captured_equals_eager() -> None:
-    eager, eager_method = run_steps(EagerStep, device="cuda", steps=range(1, 21))
-    captured, captured_method = run_steps(CapturedStep, device="cuda", steps=range(1, 21))
+@pytest.mark.parametrize("target_hops", [0, 1])
+def test_captured_equals_eager(target_hops: int) -> None:
+    recipe = RECIPE.with_settings({"method.target_hops": target_hops})
+    eager, eager_method = run_steps(EagerStep, device="cuda", steps=range(1, 21), recipe=recipe)
+    captured, captured_method = run_steps(CapturedStep, device="cuda", steps=range(1, 21), recipe=recipe)
     assert captured == pytest.approx(eager, rel=1e-4)
     for ours, theirs in zip(captured_method.parameters(), eager_method.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)

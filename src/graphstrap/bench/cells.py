@@ -1,10 +1,12 @@
-"""Measurements as tables of text, the same at the terminal and in docs/performance.md."""
+"""Measurements as tables of text, the same at the terminal and in docs/performance.md and docs/encoders.md."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from graphstrap.bench.table import summarize
 
@@ -114,11 +116,32 @@ def table_cells(record: Record) -> Cells:
     return Cells(headers, rows, note, num_texts=2)
 
 
+def twitch_cells(record: Record) -> Cells:
+    """`benchmarks/twitch.py`: a row for each encoder; means over the countries that all of its columns know."""
+    raw = {row["tested"]: row["auc"] for row in record["rows"] if "auc" in row}
+    trained = [row for row in record["rows"] if "bgrl" in row and row["tested"] in raw]
+    rows = []
+    for encoder in dict.fromkeys(row["encoder"] for row in trained):
+        own = {row["tested"]: row for row in trained if row["encoder"] == encoder}
+        by_country = (f"{np.mean(own[country]['bgrl']):.2f}" if country in own else "" for country in raw)
+        plain = f"{np.mean([raw[country] for country in own]):.2f}"
+        rows.append((encoder, plain, *(_over_seeds(own.values(), key) for key in ("random_init", "bgrl")), *by_country))
+    note = "ROC AUC in %: means over countries ± standard deviation over seeds; then BGRL's by the country tested."
+    return Cells(("encoder", "raw features", "random init", "BGRL", *raw), rows, note)
+
+
+def _over_seeds(rows: Iterable[Record], key: str) -> str:
+    by_seed = np.mean([row[key] for row in rows], axis=0)
+    spread = f" ± {np.std(by_seed, ddof=1):.2f}" if len(by_seed) > 1 else ""
+    return f"{np.mean(by_seed):.2f}{spread}"
+
+
 CELLS: dict[str, Callable[[Record], Cells]] = {
     "step": step_cells,
     "scale": scale_cells,
     "ops": ops_cells,
     "table": table_cells,
+    "twitch": twitch_cells,
 }
 
 

@@ -1,4 +1,4 @@
-"""docs/performance.md: the text is written by hand, every number between its markers comes from a result file.
+"""docs/performance.md and docs/encoders.md: text by hand, numbers between their markers from result files.
 
     <!-- results: step -->          everything up to the next line is replaced
     <!-- end of results -->
@@ -69,7 +69,8 @@ def _section(name: str, record: Record, images: str) -> str:
 
 def _machine(record: Record) -> str:
     environment: dict[str, Any] = record["environment"]
-    on_gpu = any(row.get("device") == "cuda" or row.get("peak_gpu_bytes") for row in record["rows"])
+    on_gpu = record.get("options", {}).get("device") == "cuda"
+    on_gpu = on_gpu or any(row.get("device") == "cuda" or row.get("peak_gpu_bytes") for row in record["rows"])
     place = environment["gpu"] if on_gpu else f"{environment['processor']}, {environment['num_threads']} threads"
     git = record.get("git") or {}
     source = f", source {git['sha'][:7]}{' with changes' if git['changed'] else ''}" if git else ""

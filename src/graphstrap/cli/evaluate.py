@@ -10,7 +10,7 @@ import typer
 from graphstrap.cli import _options as o
 from graphstrap.errors import InputError
 from graphstrap.estimator import random_init
-from graphstrap.evaluate import PROTOCOLS, Evaluation
+from graphstrap.evaluate import BY_PUBLISHED_SPLITS, PROTOCOLS, Evaluation
 from graphstrap.evaluate import evaluate as evaluate_embeddings
 from graphstrap.hidden_edges import score_links
 from graphstrap.seeds import evaluate_runs, over_seeds, seed_folders
@@ -61,7 +61,8 @@ def evaluate(
         for seed, one in by_seed.items():
             print(f"seed {seed:<9d} {one.mean:6.2f} ± {one.std:.2f}")
     _print_rows(rows)
-    if model.recipe_.method.name == "semi-supervised":
+    has_one_split = graph.splits is not None and graph.splits.num_splits == 1  # whose training labels it learned from
+    if model.recipe_.method.name == "semi-supervised" and not (protocol in BY_PUBLISHED_SPLITS and has_one_split):
         o.note(
             "note: this model has learned from labels that the splits above test on: trust `predict` on held-out nodes"
         )

@@ -78,6 +78,7 @@ def reproduce(
             together=together,
             deadline=Deadline(minutes),
             note=lambda text: o.note(text, quiet=quiet),
+            warn=o.note,
             workers=several,
             unfinished=ledger.parent / "unfinished",
             progress=not quiet and sys.stderr.isatty() and several.is_first,

@@ -12,6 +12,7 @@ from graphstrap.encoders import gcn
 from graphstrap.encoders._edges import edge_size as edge_size
 from graphstrap.encoders.gat import GAT
 from graphstrap.encoders.gcn import GCN
+from graphstrap.encoders.known_edges import KnownEdges as KnownEdges
 from graphstrap.encoders.mean_pooling import MeanPooling
 from graphstrap.encoders.mlp import MLP
 from graphstrap.encoders.mpnn import MPNN

@@ -21,7 +21,11 @@ def edge_size(graph: Graph) -> int:
 
 
 def edge_inputs(graph: Graph, size: int) -> Tensor | None:
-    """(E, size) those numbers, as they are; None where an encoder was made for edges without any."""
+    """(E, size) those numbers; None where an encoder was made for edges without any.
+
+    Weights and columns go through asinh: near 0 they stay as they are, and 20,000 becomes 10.6, so that a column of
+    large numbers does not drown the rest. No statistics are needed, which a sampled batch would not have.
+    """
     if size == 0:
         return None
     if graph not in _inputs:
@@ -40,13 +44,20 @@ def _table(graph: Graph) -> Tensor:
     if graph.edge_types is not None:
         parts.append(F.one_hot(graph.edge_types.long(), _num_types(graph)).float())
     if graph.edge_weights is not None:
-        parts.append(graph.edge_weights[:, None].float())
+        parts.append(graph.edge_weights[:, None].float().asinh())
     if graph.edge_columns is not None:
-        parts.append(graph.edge_columns.float())
+        parts.append(graph.edge_columns.float().asinh())
     return torch.cat(parts, dim=1)
 
 
-def _num_types(graph: Graph) -> int:
+def type_names(graph: Graph) -> tuple[str, ...]:
+    """Of the edges; their numbers where they have no names."""
     if graph.edge_types is None:
-        return 0
-    return len(graph.edge_type_names) or (int(graph.edge_types.max()) + 1 if graph.num_edges else 0)
+        return ()
+    return graph.edge_type_names or tuple(
+        str(kind) for kind in range(int(graph.edge_types.max()) + 1 if len(graph.edge_types) else 0)
+    )
+
+
+def _num_types(graph: Graph) -> int:
+    return len(type_names(graph))

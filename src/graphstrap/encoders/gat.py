@@ -8,8 +8,9 @@ Veličković et al., Graph Attention Networks, ICLR 2018; in BGRL's paper, on PP
     a_i,k    = softmax over j in N(i) and i of leaky_relu(b_k . W_k h_j + c_k . W_k h_i + d_k . x_ij)
     H_l      = elu(norm(out + bias + H_{l-1} W_skip))                  the last layer has no skip
 
-x_ij is the edge's type, weight and columns, where the graph has any; a self-loop has the mean of its node's incoming
-edges, as in PyTorch Geometric. b_k . W_k h is computed as h (W_k^T b_k): N H products instead of a pass over W h.
+x_ij is the edge's type, and asinh of its weight and columns, where the graph has any; that of a self-loop is the mean
+of its node's incoming edges, as in PyTorch Geometric. b_k . W_k h is computed as h (W_k^T b_k): N H products instead of
+a pass over W h.
 Departs from the paper: which layers have a skip, it says only as "intermediate"; ours are all but the last.
 Cost of a pass: time O(E H C + N D H C), memory O(N H C + E H): no row for an edge is ever made.
 """

@@ -4,11 +4,13 @@ Gilmer et al., Neural Message Passing for Quantum Chemistry, ICML 2017, both way
 states of 256 and MLPs of two hidden layers of 512:
 
     h_v   = norm(x_v W_type(v) + b_type(v))                             one feature block per node type
-    m_uv  = mlp_edge([h_u, h_v, x_uv])                                  x_uv: the edge's type, weight and columns
+    m_uv  = mlp_edge([h_u, h_v, x_uv])                                  x_uv: edge type, asinh of weight and columns
     h_v  <- norm(h_v + mlp_node([h_v, mean_u m_uv, mean_w m_vw]))       what it receives and what it sends; every step
 
 Departs from the MAG240M entry, which adds messages up: that serves where a sampler bounds their number. In a whole
 graph with hubs the sums drown the node's own state (docs/LOG.md): the mean is the default, `aggregation="sum"` theirs.
+A sampled batch follows edges against their direction: it gives its roots what the whole graph gives with every
+neighbour, one hop more than steps, and edges that all have their reverse.
 A linear layer on a concatenation is a sum of products: those with h_u and h_v are made for nodes, then gathered; and
 the last layer of mlp_edge, being linear, comes after the sums. So per edge only what lies between them is computed.
 Cost of a step: time O(E M^2 + N M D) for hidden layers of M (O(E M) with one hidden layer), memory O(E M): a row for

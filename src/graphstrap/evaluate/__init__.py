@@ -9,9 +9,10 @@ from __future__ import annotations
 from graphstrap.evaluate._rows import Embeddings
 from graphstrap.evaluate.links import HiddenEdges, evaluate_links, hide_edges, summarise_links
 from graphstrap.evaluate.probe import LinearProbe, fit_probe
-from graphstrap.evaluate.protocols import PROTOCOLS, Evaluation, evaluate, evaluate_many
+from graphstrap.evaluate.protocols import BY_PUBLISHED_SPLITS, PROTOCOLS, Evaluation, evaluate, evaluate_many
 
 __all__ = [
+    "BY_PUBLISHED_SPLITS",
     "PROTOCOLS",
     "Embeddings",
     "Evaluation",

@@ -225,6 +225,7 @@ PROTOCOLS: dict[str, Callable[[Sequence[_Task]], list[Evaluation]]] = {
 
 
 FOR_SEVERAL_LABELS = ("adamw", "adamw-reference")
+BY_PUBLISHED_SPLITS = ("public", "adamw", "adamw-reference", "auc")
 
 
 def _random_splits(task: _Task, draw: Callable[[Index, np.random.Generator], Split]) -> list[Split]:

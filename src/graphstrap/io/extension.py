@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from graphstrap.blocks import Features
 from graphstrap.errors import InputError
@@ -40,7 +41,7 @@ def read_extension(edges: str, nodes: str | None, *, original: Graph, options: T
         _append_ids(connection, original.external_ids)
         ids = fetch_node_ids(connection)
         rows, source, target = match_edges(edge_table, node_table, ignore_unknown=options.ignore_unknown_nodes)
-        weights = read_edges(edge_table, edge_columns, rows=rows).get("edge_weights")
+        said = read_edges(edge_table, edge_columns, rows=rows)
         given = None
         if node_table is not None and node_columns is not None:
             part = read_nodes(node_table, node_columns, num_nodes=num_given).arguments
@@ -52,25 +53,33 @@ def read_extension(edges: str, nodes: str | None, *, original: Graph, options: T
     is_old = np.zeros(len(ids), dtype=bool)
     is_old[numbers] = True
     wanted = np.arange(num_given) if nodes is not None else np.flatnonzero(~is_old)
-    new = Graph.from_edges(source, target, num_nodes=len(ids), directed=options.directed, edge_weights=weights)
+    new = Graph.from_edges(source, target, num_nodes=len(ids), directed=options.directed, **said)
     graph = _joined(new, original, numbers=numbers)
     x = _join_features(given, original, numbers=numbers, num_given=num_given, num_nodes=len(ids))
     return replace(graph, ids=ids, features=(x,), feature_names=original.feature_names), wanted
 
 
 def _joined(new: Graph, original: Graph, *, numbers: Array) -> Graph:
-    """The original's edges as they are, and those of `new` that it does not have."""
+    """The original's edges as they are, and those of `new` that it does not have. Types and columns are kept where both
+    have them; a weight that is not given is 1."""
     old_source, old_target = (
         torch.from_numpy(numbers)[original.indices.long()],
         torch.from_numpy(numbers)[original.targets],
     )
-    size = new.num_nodes
-    is_new = ~torch.isin(new.targets * size + new.indices, old_target * size + old_source)
+    size, names, types = new.num_nodes, original.edge_type_names, None
+    old_pairs, new_pairs = old_target * size + old_source, new.targets * size + new.indices
+    if original.edge_types is not None and new.edge_types is not None:
+        names += tuple(name for name in new.edge_type_names if name not in names)
+        places = torch.tensor([names.index(name) for name in new.edge_type_names], dtype=torch.int64)
+        types = original.edge_types.long(), places[new.edge_types.long()]
+        old_pairs, new_pairs = old_pairs * len(names) + types[0], new_pairs * len(names) + types[1]
+    is_new = ~torch.isin(new_pairs, old_pairs)
     weights = None
     if new.edge_weights is not None or original.edge_weights is not None:
         old_weights = torch.ones(original.num_edges) if original.edge_weights is None else original.edge_weights
         new_weights = torch.ones(new.num_edges) if new.edge_weights is None else new.edge_weights
         weights = torch.cat([old_weights, new_weights[is_new]])
+    columns = _columns_of_both(new, original)
     return Graph.from_edges(
         torch.cat([old_source, new.indices.long()[is_new]]),
         torch.cat([old_target, new.targets[is_new]]),
@@ -78,8 +87,22 @@ def _joined(new: Graph, original: Graph, *, numbers: Array) -> Graph:
         directed=True,
         self_loops="keep",
         duplicates="keep",
+        edge_types=None if types is None else torch.cat([types[0], types[1][is_new]]),
+        edge_type_names=() if types is None else names,
         edge_weights=weights,
+        edge_columns=None if columns is None else torch.cat([columns[0], columns[1][is_new]]),
+        edge_column_names=() if columns is None else original.edge_column_names,
     )
+
+
+def _columns_of_both(new: Graph, original: Graph) -> tuple[Tensor, Tensor] | None:
+    """The numeric edge columns of the original, and the same ones of the new edges; None where these lack one."""
+    names = original.edge_column_names
+    if original.edge_columns is None or new.edge_columns is None:
+        return None
+    if not names or not set(names) <= set(new.edge_column_names):
+        return None
+    return original.edge_columns, new.edge_columns[:, [new.edge_column_names.index(name) for name in names]]
 
 
 def _append_ids(connection: DuckDBPyConnection, old_ids: Array) -> None:

@@ -34,7 +34,7 @@ _ENCODER_SETTINGS: dict[str, tuple[str, ...]] = {
     "mpnn": (*_NORM, "num_steps", "aggregation"),
     "mlp": (*_NORM, "weight_standardization"),
 }
-_READS_EDGES = ("gat", "mpnn")
+READS_EDGES = ("gat", "mpnn")  # their types, weights and columns; others at most the weights
 _READS_WEIGHTS = ("gmi", "mvgrl")
 _ADDED: set[str] = set()
 
@@ -64,6 +64,8 @@ def build_bgrl(
         target_decay=recipe.method.target_decay,
         total_steps=recipe.train.steps,
         projector_size=recipe.method.projector_size,
+        target_hops=recipe.method.target_hops,
+        embed_with=recipe.method.embed_with,
         generators=(_generator(seed, 0), _generator(seed, 1)),
     )
 
@@ -130,7 +132,9 @@ def build_semi_supervised(
 
 def frozen_encoder(method: Method) -> nn.Module:
     """The encoder that embeds: the one that learns, or its average."""
-    return method.averaged if isinstance(method, SemiSupervised) else method.online
+    if isinstance(method, SemiSupervised):
+        return method.averaged
+    return method.frozen if isinstance(method, BGRL) else method.online
 
 
 def build_skip_gram(
@@ -160,7 +164,7 @@ def encoder_maker(
     if settings.name in _ADDED and recipe.method.name in _READS_WEIGHTS:
         raise InputError(f"{recipe.method.name} reads the weights of its encoder: take encoder gcn, or another method")
     options: dict[str, Any] = {name: getattr(settings, name) for name in _ENCODER_SETTINGS[settings.name]}
-    if settings.name in _READS_EDGES:
+    if settings.name in READS_EDGES:
         options["edge_size"] = edge_size
 
     def make_encoder(generator: torch.Generator) -> nn.Module:

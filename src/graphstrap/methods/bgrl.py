@@ -7,10 +7,12 @@ Thakoor et al., Large-Scale Representation Learning on Graphs via Bootstrapping,
     loss     = 2 - mean cos(q(h_1), t_2) - mean cos(q(h_2), t_1)
     target  <- decay * target + (1 - decay) * online   after every step
 
+With `target_hops` k, what is predicted is the neighbourhood's direction: A^k unit(t) in place of t, where A averages
+over a node's neighbours and itself in the whole graph. With `embed_with` "target", the averaged network embeds.
+
 Departs from the paper:
   * The moving average covers parameters only; batch-norm statistics of the target are those of the batch at hand, as
-      in the
-    authors' code. Pinned by test_bgrl.py::test_target_moves_towards_online.
+    in the authors' code. Pinned by test_bgrl.py::test_target_moves_towards_online.
   * The optional projector of the ablation stands between encoder and predictor in both networks; off by default.
 Cost of a step: time O(E D + N D^2), memory O(N D). No negatives.
 """
@@ -22,12 +24,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphstrap.encoders import encode_both
 from graphstrap.encoders.gcn import glorot
 from graphstrap.graph import Graph
-from graphstrap.ops import linear, linear_prelu, move_average, row_cosine
+from graphstrap.ops import linear, linear_prelu, move_average, propagate, row_cosine
 from graphstrap.view import CLEAN, View
 
 Stats = dict[str, Tensor]
@@ -41,6 +44,8 @@ class BGRL(nn.Module):
         predictor_hidden_size: width of the predictor's hidden layer (512 in the paper).
         target_decay: decay at the first step; rises to 1 at `total_steps` along a cosine (0.99 in the paper).
         projector_size: 0 for none, the paper's choice.
+        target_hops: over how many hops targets are averaged; 0 for the node's own alone, the paper's choice.
+        embed_with: "online", the paper's choice, or "target".
     """
 
     num_views = 2
@@ -54,6 +59,8 @@ class BGRL(nn.Module):
         total_steps: int,
         generators: tuple[torch.Generator, torch.Generator],
         projector_size: int = 0,
+        target_hops: int = 0,
+        embed_with: str = "online",
     ) -> None:
         super().__init__()
         first, second = generators
@@ -64,6 +71,7 @@ class BGRL(nn.Module):
         size = projector_size or size
         self.predictor = MLP(size, predictor_hidden_size, size, generator=first)
         self.target_decay, self.total_steps = target_decay, total_steps
+        self.target_hops, self.embed_with = target_hops, embed_with
         for module in (self.target, self.target_projector):
             module.requires_grad_(False)
 
@@ -73,8 +81,8 @@ class BGRL(nn.Module):
         h_2, t_2 = encode_both(self.online, self.target, batch, view_2)
         q_1 = self.predictor(self.online_projector(batch.roots_of(h_1)))
         q_2 = self.predictor(self.online_projector(batch.roots_of(h_2)))
-        z_1 = self.target_projector(batch.roots_of(t_1))
-        z_2 = self.target_projector(batch.roots_of(t_2))
+        z_1 = average_over_neighbours(batch, self.target_projector(batch.roots_of(t_1)), num_hops=self.target_hops)
+        z_2 = average_over_neighbours(batch, self.target_projector(batch.roots_of(t_2)), num_hops=self.target_hops)
         return bootstrap_loss(q_1, z_2) + bootstrap_loss(q_2, z_1), {"embedding": h_1.detach()}
 
     @torch.no_grad()
@@ -83,10 +91,14 @@ class BGRL(nn.Module):
         for online, target in ((self.online, self.target), (self.online_projector, self.target_projector)):
             move_average(target.parameters(), online.parameters(), weight=1.0 - decay)
 
+    @property
+    def frozen(self) -> nn.Module:
+        """The network that embeds."""
+        return self.target if self.embed_with == "target" else self.online
+
     @torch.no_grad()
     def embed(self, graph: Graph) -> Tensor:
-        self.online.eval()
-        h: Tensor = self.online(graph, CLEAN)
+        h: Tensor = self.frozen.eval()(graph, CLEAN)
         return h
 
 
@@ -106,6 +118,16 @@ class MLP(nn.Module):
 def bootstrap_loss(q: Tensor, t: Tensor) -> Tensor:
     """1 - mean cos(q, t) over nodes: 0 when every prediction points where its target does."""
     return 1.0 - row_cosine(q, t).mean()
+
+
+def average_over_neighbours(graph: Graph, t: Tensor, *, num_hops: int) -> Tensor:
+    """A^k unit(t), of the clean graph; t itself for no hops. The more alike neighbours are, the longer its rows."""
+    if not num_hops:
+        return t
+    t = F.normalize(t, dim=1).to(t.dtype)
+    for _ in range(num_hops):
+        t = propagate(graph, CLEAN, t, norm="mean")
+    return t
 
 
 def target_decay_at(step: Any, *, base: float, total_steps: int) -> Any:

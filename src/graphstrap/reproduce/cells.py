@@ -54,8 +54,12 @@ def compute_cells(
     where = resolve_device(device)
     recipe = recipe_of(variant, graph.name, quick=quick)
     limit = memory_limit if memory_limit is not None else free_bytes(where)
-    needed = recipe if memory_limit is None else as_published(recipe)  # a limit imitates the paper's runs
-    refused = refusal(graph, needed, limit=limit) if VARIANTS[variant].kind == "trained" else None
+    needed, on_cpu = recipe, where.type == "cpu"
+    if memory_limit is not None:  # a limit imitates the paper's runs
+        needed, on_cpu = as_published(recipe), False
+    refused = None
+    if VARIANTS[variant].kind == "trained":
+        refused = refusal(graph, needed, limit=limit, on_cpu=on_cpu)
     found: dict[str, Any] = {"oom": refused}
     if refused is None:
         try:

@@ -87,7 +87,7 @@ def compute_entropies(graph: Graph, variant: str, how: Filling, seeds: Sequence[
         **where_from(device),
     }
     limit = how.memory_limit if how.memory_limit is not None else free_bytes(device)
-    refused = refusal(graph, recipe, limit=limit)
+    refused = refusal(graph, recipe, limit=limit, on_cpu=device.type == "cpu")
     if refused is not None:
         return [{**shared, "seed": seed, "oom": refused} for seed in seeds]
     started = time.perf_counter()

@@ -30,7 +30,7 @@ from graphstrap.reproduce.run import Filling, Work
 from graphstrap.reproduce.unfinished import fit_or_go_on, training_seconds
 from graphstrap.reproduce.variants import VARIANTS, changed_settings, settings_digest
 
-STEPS, SYNTHETIC_STEPS, QUICK_STEPS = 50_000, 2_000, 20
+STEPS, SYNTHETIC_STEPS, QUICK_STEPS = 50_000, 1_000, 20
 NUM_LABELLED = round(1024 / 11)
 NUM_POINTS = 20
 _MOST_HASHED_NODES = 20_000_000  # a run folder knows its graph by a hash, which takes minutes beyond
@@ -59,6 +59,7 @@ def mag_recipe(variant: str, dataset: str, *, quick: bool = False) -> Recipe:
         **row.settings,
         "sampling.batch_size": round(num_labelled * (1.0 + ratio)),
         "train.steps": steps,
+        "train.warmup_steps": steps // 10,  # the recipe's share
         "train.log_every": max(1, steps // NUM_POINTS),
         "train.evaluate_every": 0 if is_frozen else max(1, steps // NUM_POINTS),
     }

@@ -30,12 +30,14 @@ def table_title(table: str) -> str:
 
 
 def printed(table: str, variant: str, dataset: str) -> Printed | None:
-    """What the paper prints for a cell; None where it prints nothing."""
+    """What the paper prints for a cell, or for that of the row which ours stands against; None where it prints
+    nothing."""
     contents = _contents().get(table, {})
-    value = contents.get("values", {}).get(variant, {}).get(dataset)
+    row = contents.get("against", {}).get(variant, variant)
+    value = contents.get("values", {}).get(row, {}).get(dataset)
     if value is None:
         return None
-    is_starred = variant in contents.get("starred", [])
+    is_starred = row in contents.get("starred", [])
     if isinstance(value, str):
         return Printed(None, None, value, is_starred)
     mean, std = float(value[0]), (float(value[1]) if len(value) > 1 else None)

@@ -76,7 +76,7 @@ def _fill_cell(ledger: Ledger, how: Filling, dataset: str, variant: str) -> None
     try:
         ledger.add([measure_peak(graph, variant, how, device)])
     except (InputError, RuntimeError, ValueError) as error:
-        how.note(f"{dataset}: memory of {variant}: failed: {' '.join(str(error).split())[:300]}")
+        how.warn(f"{dataset}: memory of {variant}: failed: {' '.join(str(error).split())[:300]}")
 
 
 def measure_peak(graph: Graph, variant: str, how: Filling, device: torch.device) -> Row:
@@ -94,7 +94,8 @@ def measure_peak(graph: Graph, variant: str, how: Filling, device: torch.device)
         "memory_limit": limit,
         **where_from(device),
     }
-    refused = refusal(graph, recipe, limit=limit if limit is not None else free_bytes(device))
+    most = limit if limit is not None else free_bytes(device)
+    refused = refusal(graph, recipe, limit=most, on_cpu=device.type == "cpu")
     if refused is not None:
         return {**row, "oom": refused}
     if device.type != "cuda":

@@ -116,6 +116,8 @@ def plot_entropies(histograms: Mapping[tuple[str, str], Sequence[float]], path: 
             shares = own.get(variant, [])
             places = [-BIN_WIDTH * (index + 0.5) for index in range(len(shares))]
             axes.bar(places, shares, width=BIN_WIDTH, color=COLOURS.get(variant.split("-")[0], "0.4"))
+            if not shares:
+                axes.text(0.5, 0.5, "not computed", transform=axes.transAxes, ha="center", fontsize=9, color="0.5")
             axes.axvline(0.0, color="black", linewidth=0.8, linestyle=":")
             axes.set(xlim=(-BIN_WIDTH * (lowest + 1), BIN_WIDTH), ylim=(0.0, 1.05 * highest))
             axes.set_title(f"{dataset}: {VARIANTS[variant].title}", fontsize=9)

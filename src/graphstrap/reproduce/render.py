@@ -118,7 +118,8 @@ def paper_text(cell: Cell) -> str:
 
 
 def row_title(cell: Cell) -> str:
-    star = "*" if cell.paper is not None and cell.paper.is_starred else ""
+    is_theirs = cell.paper is not None and cell.paper.is_starred and not VARIANTS[cell.variant].family
+    star = "*" if is_theirs else ""
     return VARIANTS[cell.variant].title + star
 
 

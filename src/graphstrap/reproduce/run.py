@@ -41,6 +41,7 @@ class Filling:
     Args:
         together: seeds in one program; None for as many as fit on CUDA, and 1 on a CPU.
         again: compute cells that the ledger holds already, too.
+        note: is told what is being computed, `warn` what could not be.
         workers: each computes its share of every row's seeds.
         unfinished: a folder for long cells that are cut in the middle: the next command goes on with them.
     """
@@ -52,6 +53,7 @@ class Filling:
     together: int | None = None
     deadline: Deadline = field(default_factory=lambda: Deadline(None))
     note: Note = print
+    warn: Note = print
     workers: Workers = ALONE
     progress: bool = False
     unfinished: Path | None = None
@@ -126,7 +128,7 @@ def _fill_row(
         try:
             ledger.add(work.compute(graph, variant, how, group))
         except (InputError, DivergedError, RuntimeError, ValueError) as error:
-            how.note(f"{name}: failed: {' '.join(str(error).split())[:300]}")
+            how.warn(f"{name}: failed: {' '.join(str(error).split())[:300]}")
             return
 
 

@@ -90,6 +90,7 @@ TABLES = {
                 "random-init",
                 "grace",
                 "bgrl",
+                "bgrl-best",
                 "gca",
                 "barlow-twins",
                 "label-propagation",

@@ -36,6 +36,8 @@ class Variant:
         by_dataset: more of them for a graph.
         append_features: put the node's raw features beside its embedding.
         encoder: the name of another encoder than the recipe's, or "".
+        family: of recipes that are named `<family>-<graph>`, in place of the graph's own; a graph that has none has no
+            such row.
     """
 
     title: str
@@ -44,6 +46,7 @@ class Variant:
     by_dataset: Mapping[str, Settings] = field(default_factory=dict)
     append_features: bool = False
     encoder: str = ""
+    family: str = ""
 
 
 def recipe_of(name: str, dataset: str, *, quick: bool = False) -> Recipe:
@@ -54,6 +57,8 @@ def recipe_of(name: str, dataset: str, *, quick: bool = False) -> Recipe:
     settings |= {**variant.settings, **variant.by_dataset.get(dataset, {})}
     parts = [part for part in (variant.encoder, settings.get("method.name", "")) if part]
     tried = ["-".join([dataset, *parts]), *(f"{dataset}-{part}" for part in parts), dataset]
+    if variant.family:
+        tried.insert(0, f"{variant.family}-{dataset}")
     base = next((one for one in tried if one in shipped), None)
     recipe = (Recipe(name=dataset) if base is None else load_recipe(base)).with_settings(settings)
     return _shortened(recipe) if quick else recipe
@@ -64,6 +69,8 @@ def why_not(name: str, dataset: str) -> str:
     variant = VARIANTS[name]
     if variant.kind == "printed":
         return "no counterpart"
+    if variant.family and f"{variant.family}-{dataset}" not in shipped_recipes():
+        return "no recipe"
     if variant.kind in ("trained", "random-init"):
         encoder = recipe_of(name, dataset).encoder.name
         return "" if encoder in ENCODERS else f"needs the encoder {encoder}"
@@ -218,6 +225,7 @@ VARIANTS: dict[str, Variant] = {
     "grace-32": _subsampled(32),
     "grace-2048": _subsampled(2048),
     "bgrl": Variant("BGRL"),
+    "bgrl-best": Variant("BGRL, recipes `best`", family="best"),  # found by benchmarks/tune_best.py
     "bgrl-degree": Variant("BGRL, degree", settings=_adaptive("degree")),
     "bgrl-pagerank": Variant("BGRL, PageRank", settings=_adaptive("pagerank")),
     "bgrl-eigenvector": Variant("BGRL, eigenvector", settings=_adaptive("eigenvector")),

@@ -12,12 +12,12 @@ from torch import Tensor
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.keep import child_seed
+from graphstrap.methods import READS_EDGES
 from graphstrap.recipe import Recipe
 from graphstrap.sampling import Gatherer, Prefetcher, Sampler, roots_at
 
 # What of a GPU's free memory a graph may take before it stays on the host.
 _MOST_OF_MEMORY = 0.6
-_WEIGHTS_ARE_FEATURES = ("gat", "mpnn")
 
 Share = Callable[[Tensor], Tensor]
 
@@ -114,7 +114,7 @@ def make_sampler(graph: Graph, recipe: Recipe) -> Sampler:
 
 def sampler_flags(recipe: Recipe) -> dict[str, bool]:
     settings = recipe.sampling
-    unbiased = settings.unbiased and recipe.encoder.name not in _WEIGHTS_ARE_FEATURES
+    unbiased = settings.unbiased and recipe.encoder.name not in READS_EDGES
     return {"disjoint": settings.disjoint, "by_time": settings.by_time, "unbiased": unbiased}
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from graphstrap.ops._csr import others as _csr_others
-from graphstrap.ops._triton.launch import IS_AVAILABLE, launch
+from graphstrap.ops._triton.launch import IS_AVAILABLE, launch, may_round_to_tf32
 
 MOST_COLUMNS = 256
 
@@ -131,7 +131,7 @@ def _tiles(keys: Tensor) -> dict[str, Any]:
         "rows_per_tile": 64 if is_wide else 128,
         "others_per_tile": 32 if is_wide and padded > 128 else 64,
         "padded_columns": padded,
-        "precision": "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee",
+        "precision": "tf32" if may_round_to_tf32() else "ieee",
         "num_warps": 4 if is_wide else 8,
-        "num_stages": 2 if is_wide or padded > 128 else 3,
+        "num_stages": 2 if is_wide else 3,
     }

@@ -16,6 +16,7 @@ from graphstrap.ops import _csr
 from graphstrap.ops._csr.features import best_form, product_dtype
 from graphstrap.ops._triton.chunks import ChunkedMatrix
 from graphstrap.ops._triton.hot_columns import HotColumns, hot_columns
+from graphstrap.ops._triton.launch import may_round_to_tf32
 from graphstrap.ops._triton.masks import mask_rows
 from graphstrap.ops._triton.views import Pair, adjacency, column_mask, masked_features
 from graphstrap.sparse import SparseMatrix
@@ -71,7 +72,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 def _has_fast_products(dtype: torch.dtype) -> bool:
     """Whether dense products in this type run on the matrix units."""
-    return dtype != torch.float32 or torch.backends.cuda.matmul.allow_tf32
+    return dtype != torch.float32 or may_round_to_tf32()
 
 
 def _split_product(
