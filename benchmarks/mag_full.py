@@ -25,7 +25,8 @@ from graphstrap.embed import with_labels_to_learn
 from graphstrap.generate import mag
 from graphstrap.graph import Graph
 from graphstrap.model import Model
-from graphstrap.recipe import Recipe, load_recipe
+from graphstrap.recipe import Recipe
+from graphstrap.recipe_files import load_recipe
 from graphstrap.train.batches import BatchMaker
 from graphstrap.train.step import SampledStep
 from graphstrap.views import draw_seeds

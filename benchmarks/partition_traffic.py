@@ -31,7 +31,7 @@ from graphstrap.io.partition import choose_partitioner, partition
 from graphstrap.io.parts import Part
 from graphstrap.methods.semi_supervised import training_labels
 from graphstrap.parallel.part_batches import by_part
-from graphstrap.recipe import load_recipe
+from graphstrap.recipe_files import load_recipe
 from graphstrap.train.batches import BatchMaker
 
 CACHES = (0.0, 0.001, 0.01, 0.05)

@@ -32,7 +32,7 @@ from graphstrap.bench.record import write_record
 from graphstrap.embed import prepare
 from graphstrap.generate import mag
 from graphstrap.model import Model
-from graphstrap.recipe import load_recipe
+from graphstrap.recipe_files import load_recipe
 from graphstrap.train.batches import BatchMaker
 from graphstrap.view import View
 

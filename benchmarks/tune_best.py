@@ -35,7 +35,8 @@ from graphstrap.graph import Graph
 from graphstrap.methods.bgrl import BGRL
 from graphstrap.ops import resolve_device
 from graphstrap.own_features import OwnFeatures
-from graphstrap.recipe import Recipe, load_recipe
+from graphstrap.recipe import Recipe
+from graphstrap.recipe_files import load_recipe
 from graphstrap.reproduce.cells import where_from
 from graphstrap.reproduce.deadline import Deadline, TimeUpError
 from graphstrap.reproduce.ledger import Ledger, Row

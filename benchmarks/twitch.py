@@ -29,9 +29,9 @@ from graphstrap.bench.record import kept_rows, write_record
 from graphstrap.estimator import random_init
 from graphstrap.evaluate import evaluate_many
 from graphstrap.ops import resolve_device
-from graphstrap.recipe import parse_settings
 from graphstrap.reproduce.deadline import Deadline, TimeUpError
 from graphstrap.seeds import embed_on_device
+from graphstrap.setting import parse_settings
 
 RESULTS = Path(__file__).parent / "results" / "twitch.json"
 RAW = "raw features"

@@ -37,7 +37,8 @@ from graphstrap.io.wikics import read_wikics
 from graphstrap.methods import build_bgrl
 from graphstrap.model import Model
 from graphstrap.parallel import partition_graph
-from graphstrap.recipe import Recipe, load_recipe
+from graphstrap.recipe import Recipe
+from graphstrap.recipe_files import load_recipe
 from graphstrap.report.health import check_health
 from graphstrap.report.series import elapsed_seconds, training_series
 from graphstrap.reproduce.ledger import Ledger

@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphstrap.datasets import DATASETS, Builtin, Published, describe, load, make_digits
+from graphstrap.datasets import DATASETS, describe, load, make_digits
 from graphstrap.datasets._cache import kept_path
+from graphstrap.datasets.sources import Builtin, Published
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.io.npz import write_npz

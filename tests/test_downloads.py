@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphstrap.datasets import DATASETS, Published, _downloads, describe, load
+from graphstrap.datasets import DATASETS, _downloads, describe, load
+from graphstrap.datasets.sources import Published
 from graphstrap.errors import InputError
 from graphstrap.io.pyg import import_pyg
 from offline import make_folders

@@ -49,7 +49,7 @@ def test_layers_are_taken_where_a_full_pass_does_not_fit(
     model: gs.BGRL, communities: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert choose_way(model.model_, communities, device=CPU) == "full"
-    monkeypatch.setattr("graphstrap.layerwise._free_host_memory", lambda: 1000)
+    monkeypatch.setattr("graphstrap.free_memory.free_host_memory", lambda: 1000)
     assert choose_way(model.model_, communities, device=CPU) == "layers"
 
 

@@ -1,4 +1,4 @@
-"""The estimator: scikit-learn's manners, save and load, new graphs, warm starts, predictions."""
+"""The estimator: scikit-learn's manners, save and load, new graphs, warm starts."""
 
 from __future__ import annotations
 
@@ -100,18 +100,6 @@ def test_logged_accuracy_is_the_finished_models(communities: gs.Graph) -> None:
     assert model.metrics_[-1]["accuracy"] == final
 
 
-def test_predict_labels_the_unlabelled(communities: gs.Graph) -> None:
-    assert communities.labels is not None
-    hidden = communities.labels.clone()
-    hidden[::4] = -1
-    partly = replace(communities, labels=hidden)
-    predictions = make_estimator(**{"train.steps": 60}).fit(partly).predict(partly)
-    assert predictions.nodes.tolist() == list(range(0, 120, 4))
-    np.testing.assert_allclose(predictions.probabilities.sum(1), 1, rtol=1e-5)
-    assert np.array_equal(predictions.labels, predictions.probabilities.argmax(1))
-    assert (predictions.labels == communities.labels.numpy()[predictions.nodes]).mean() > 0.6
-
-
 def test_evaluation_while_training_is_recorded(communities: gs.Graph) -> None:
     model = make_estimator(**{"train.evaluate_every": 10}).fit(communities)
     assert [record["step"] for record in model.metrics_ if "accuracy" in record] == [10, 20, 25]
@@ -161,17 +149,9 @@ def test_parameters_are_kept_as_given() -> None:
         model.set_params(seeed=5)
 
 
-def test_graphs_that_cannot_be_trained_on_are_refused(communities: gs.Graph) -> None:
-    with pytest.raises(gs.InputError, match="no edges"):
-        make_estimator().fit(gs.Graph.from_edges([], [], num_nodes=3, x=torch.ones(3, 2)))
-    with pytest.raises(gs.InputError, match="empty"):
-        make_estimator().fit(gs.Graph.from_edges([], [], num_nodes=0))
+def test_what_is_not_fitted_says_so(communities: gs.Graph) -> None:
     with pytest.raises(gs.InputError, match="not fitted"):
         make_estimator().embed(communities)
-    with pytest.raises(gs.InputError, match="every node has a label"):
-        make_estimator().fit(communities).predict(communities)
-    with pytest.raises(gs.InputError, match="label column"):
-        make_estimator().fit(communities).predict(replace(communities, labels=None))
 
 
 def test_graphs_without_features_and_with_node_types_train(communities: gs.Graph) -> None:

@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import scipy.sparse
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import make_random_graph
-from graphstrap.graph import Graph, as_features
+from graphstrap.graph import Graph
 
 edge_lists = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=60)
 
@@ -102,17 +101,6 @@ def test_keeping_loops_and_duplicates() -> None:
 def test_wrong_arguments_are_named(arguments: dict[str, object], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Graph.from_edges(**arguments)  # type: ignore[arg-type]
-
-
-def test_sparse_features_come_back() -> None:
-    matrix = scipy.sparse.random(8, 5, 0.4, format="csr", random_state=0, dtype=np.float32)
-    features = as_features(matrix)
-    assert features is not None
-    assert not isinstance(features, torch.Tensor)
-    dense = torch.from_numpy(matrix.toarray())
-    assert torch.equal(features.to_dense(), dense)
-    assert torch.equal(features.transpose.to_dense(), dense.T)
-    assert (features.to_scipy() != matrix).nnz == 0
 
 
 def test_types_are_contiguous_and_have_their_own_blocks() -> None:

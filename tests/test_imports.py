@@ -11,28 +11,32 @@ SOURCE = Path(__file__).parent.parent / "src" / "graphstrap"
 
 # From the bottom up. A module may import modules of lower levels, and modules of its own package.
 LEVELS = [
-    {"errors", "keep"},
-    {"sparse", "edge_table", "quantised", "plain"},
+    {"errors", "keep", "fingerprint", "free_memory"},  # these import nothing of ours
+    {"sparse", "edge_table", "quantised", "plain", "setting"},  # tables and small files
     {"csr", "scaled"},
-    {"graph"},
+    {"blocks"},  # features in all their forms
+    {"shapes"},
+    {"graph"},  # the one noun that all else is about
     {"view", "many_graphs", "folds"},
-    {"ops"},
+    {"ops"},  # speed, and nothing else knows of devices
     {"sampling", "encoders", "views", "io", "features", "own_features", "environment", "recipe"},
-    {"callgraph", "defaults", "generate"},
+    {"callgraph", "recipe_files", "generate", "checkpoint"},
+    {"defaults"},
     {"datasets"},
-    {"source", "run", "methods"},
-    {"model"},
-    {"train"},
-    {"parallel"},
+    {"source", "run", "methods"},  # what a run is made of
+    {"model", "trainable"},
+    {"train"},  # the one loop
+    {"parallel"},  # wraps what train built
     {"layerwise"},
     {"part_layers"},
-    {"embed", "evaluate", "neighbors"},
-    {"estimator", "baselines", "shards"},
+    {"embed", "evaluate", "neighbors"},  # from a trained model to numbers
+    {"fitting", "predict"},
+    {"estimator", "baselines", "shards"},  # what users call
     {"seeds", "hidden_edges"},
     {"ensemble"},
-    {"report", "bench"},
+    {"report", "bench"},  # what reads runs and draws
     {"reproduce"},
-    {"cli"},
+    {"cli"},  # one file per verb
     {"", "__main__"},
 ]
 LEVEL_OF = {name: level for level, names in enumerate(LEVELS) for name in names}

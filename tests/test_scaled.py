@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from graphstrap import scaled
+from graphstrap.blocks import as_features
 from graphstrap.embed import embed, prepare
 from graphstrap.estimator import BGRL
 from graphstrap.features import FeatureTransform
-from graphstrap.graph import Graph, as_features
+from graphstrap.graph import Graph
 from graphstrap.io.store import open_store, write_store
 from graphstrap.quantised import QuantisedMatrix
 from graphstrap.recipe import Recipe

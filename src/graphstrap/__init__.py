@@ -23,14 +23,16 @@ os.environ.setdefault("LRU_CACHE_CAPACITY", "64")
 from graphstrap import generate
 from graphstrap.datasets import load
 from graphstrap.errors import InputError
-from graphstrap.estimator import BGRL, Predictions
+from graphstrap.estimator import BGRL
 from graphstrap.evaluate import Evaluation, evaluate
 from graphstrap.graph import Graph, Splits
 from graphstrap.io.export import write_embeddings
 from graphstrap.io.tables import TableOptions, read_tables
 from graphstrap.many_graphs import join_graphs, take_graphs
 from graphstrap.methods import add_encoder
-from graphstrap.recipe import Recipe, load_recipe
+from graphstrap.predict import Predictions
+from graphstrap.recipe import Recipe
+from graphstrap.recipe_files import load_recipe
 from graphstrap.seeds import fit_seeds
 from graphstrap.view import View, ViewSpec
 

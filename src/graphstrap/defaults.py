@@ -8,13 +8,18 @@ of those graphs: it was added for features that say nothing of the edges (docs/L
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from graphstrap.blocks import Block
 from graphstrap.features import FeatureTransform
-from graphstrap.graph import Block, Graph
+from graphstrap.graph import Graph
 from graphstrap.io.parts import Part
+from graphstrap.many_graphs import training_part
 from graphstrap.own_features import neighbor_likeness
 from graphstrap.recipe import DataRecipe, EncoderRecipe, MethodRecipe, Recipe, TrainRecipe, ViewsRecipe
+from graphstrap.recipe_files import load_recipe
 from graphstrap.scaled import is_large, sample_rows
 from graphstrap.sparse import SparseMatrix
 
@@ -70,6 +75,16 @@ def choose_recipe(graph: Graph) -> tuple[Recipe, list[str]]:
         train=TrainRecipe(steps=steps, warmup_steps=steps // 10, learning_rate=1e-2, log_every=steps // 30),
     )
     return recipe, _reasons(s, recipe)
+
+
+def resolve_recipe(recipe: str | Recipe, graph: Graph, settings: Mapping[str, Any]) -> tuple[Recipe, list[str]]:
+    """The recipe to run and, where it was made from the graph, what was chosen and why."""
+    reasons: list[str] = []
+    if recipe == "default":
+        recipe, reasons = choose_recipe(training_part(graph, settings.get("data.training_graphs", "all")))
+    elif isinstance(recipe, str):
+        recipe = load_recipe(recipe)
+    return recipe.with_settings(settings), reasons
 
 
 def _reasons(s: Statistics, recipe: Recipe) -> list[str]:

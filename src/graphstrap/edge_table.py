@@ -42,6 +42,18 @@ class EdgeTable:
     times: Tensor | None
     columns: Tensor | None
 
+    @classmethod
+    def of(cls, source: Any, target: Any, *, types: Any, weights: Any, times: Any, columns: Any) -> EdgeTable:
+        """From whatever can become tensors; only the two columns of node numbers must be there."""
+        return cls(
+            source=as_integers("source", source),
+            target=as_integers("target", target),
+            types=None if types is None else as_integers("edge_types", types),
+            weights=as_floats(weights),
+            times=None if times is None else torch.as_tensor(times),
+            columns=as_floats(columns),
+        )
+
     def select(self, index: Tensor) -> EdgeTable:
         chosen: list[Any] = [None if column is None else column[index] for column in self._all()]
         return EdgeTable(*chosen)
@@ -89,6 +101,34 @@ class EdgeTable:
 
     def _all(self) -> list[Tensor | None]:
         return [self.source, self.target, self.types, self.weights, self.times, self.columns]
+
+
+def clean_edges(
+    table: EdgeTable, type_names: tuple[str, ...], num_nodes: int, *, directed: bool, self_loops: str, duplicates: str
+) -> tuple[EdgeTable, tuple[str, ...], Cleaning]:
+    """A sorted table as a graph takes it, the names of its types, and what was done; see `Graph.from_edges`."""
+    check_choice("self_loops", self_loops, ("drop", "keep"))
+    check_choice("duplicates", duplicates, ("merge", "keep"))
+    num_given = len(table.source)
+    if self_loops == "drop":
+        table = table.select(table.source != table.target)
+    num_without_loops = len(table.source)
+    table = table.sorted(num_nodes)
+    if duplicates == "merge":
+        table = table.merged(num_nodes)
+    num_distinct = len(table.source)
+    if not directed:
+        table, type_names = table.with_reverse(type_names)
+        table = table.sorted(num_nodes)
+        if duplicates == "merge":
+            table = table.firsts(num_nodes)
+    cleaning = Cleaning(
+        num_edges_given=num_given,
+        num_self_loops_dropped=num_given - num_without_loops,
+        num_duplicates_merged=num_without_loops - num_distinct,
+        num_reverse_edges_added=len(table.source) - num_distinct,
+    )
+    return table, type_names, cleaning
 
 
 def as_integers(name: str, values: Any) -> Tensor:

@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 
 from graphstrap.errors import InputError
-from graphstrap.estimator import BGRL, Predictions
+from graphstrap.estimator import BGRL
 from graphstrap.folds import make_folds
 from graphstrap.graph import Graph
 from graphstrap.io.atomic import atomic_write
 from graphstrap.plain import read_plain_text
+from graphstrap.predict import Predictions
 from graphstrap.run import Run
 from graphstrap.seeds import seed_folders
 from graphstrap.source import Source

@@ -16,8 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphstrap.blocks import Block
 from graphstrap.errors import InputError
-from graphstrap.graph import Block, Graph
+from graphstrap.graph import Graph
 from graphstrap.keep import child_seed, hash32
 from graphstrap.ops import propagate
 from graphstrap.scaled import ScaledMatrix, dense, encodable, is_large, sample_rows

@@ -9,36 +9,22 @@ edge joins two of them (see `many_graphs.py`).
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from graphstrap.edge_table import (
-    Cleaning,
-    EdgeTable,
-    as_floats,
-    as_integers,
-    check_choice,
-    count_nodes,
-    numbers_as_names,
-)
-from graphstrap.errors import InputError
-from graphstrap.quantised import QuantisedMatrix
-from graphstrap.scaled import ScaledMatrix
-from graphstrap.sparse import SparseMatrix
+from graphstrap.blocks import Block, Features, as_features, block_tensors, readable
+from graphstrap.edge_table import Cleaning, EdgeTable, clean_edges, count_nodes, numbers_as_names
+from graphstrap.fingerprint import fingerprint_of
+from graphstrap.shapes import check_graphs, check_lengths, check_types
+from graphstrap.sparse import row_starts
 
-Features = Tensor | SparseMatrix
-Block = Features | QuantisedMatrix | ScaledMatrix
-
-
-_HASHED_AT_ONCE = 1 << 24
+Move = Callable[[Tensor], Tensor]
 
 
 class Transpose(NamedTuple):
@@ -47,6 +33,9 @@ class Transpose(NamedTuple):
     indptr: Tensor  # (N + 1,) int64
     indices: Tensor  # (E,) destinations
     edge_positions: Tensor  # (E,) int64
+
+    def map(self, move: Move) -> Transpose:
+        return Transpose(*(move(part) for part in self))
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +49,9 @@ class Splits:
     @property
     def num_splits(self) -> int:
         return int(self.train.shape[1])
+
+    def map(self, move: Move) -> Splits:
+        return Splits(move(self.train), move(self.val), move(self.test))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -121,7 +113,21 @@ class Graph:
             object.__setattr__(self, "type_offsets", (0, self.num_nodes))
         if not self.graph_offsets:
             object.__setattr__(self, "graph_offsets", (0, self.num_nodes))
-        _check(self)
+        self._check()
+
+    def _check(self) -> None:
+        num_nodes, num_edges = self.num_nodes, self.num_edges
+        check_types(self.type_offsets, self.node_types, self.features, num_nodes=num_nodes)
+        check_graphs(self.graph_offsets, num_types=len(self.node_types), num_nodes=num_nodes)
+        check_lengths({"labels": self.labels, "ids": self.ids}, num_nodes, "nodes")
+        edge_columns = ("edge_types", "edge_weights", "edge_times", "edge_columns")
+        check_lengths({name: getattr(self, name) for name in edge_columns}, num_edges, "edges")
+        if self.outgoing is not None:
+            sizes = tuple(len(part) for part in self.outgoing)
+            if sizes != (num_nodes + 1, num_edges, num_edges):
+                raise ValueError(
+                    f"outgoing must be the transpose of {num_nodes} nodes and {num_edges} edges, got {sizes}"
+                )
 
     # ---- sizes -------------------------------------------------------------------------------------------------------
 
@@ -169,8 +175,7 @@ class Graph:
             raise ValueError(
                 f"graph has {len(self.features)} node types: ask for graph.features[type] instead of graph.x"
             )
-        block = self.features[0]
-        return readable(block)
+        return readable(self.features[0])
 
     @property
     def in_degrees(self) -> Tensor:
@@ -232,7 +237,7 @@ class Graph:
             return self.outgoing
         order = torch.sort(self.indices, stable=True).indices
         counts = torch.bincount(self.indices, minlength=self.num_nodes)
-        indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        indptr = row_starts(counts)
         return Transpose(indptr, self.targets[order].to(self.indices.dtype), order)
 
     @cached_property
@@ -269,50 +274,28 @@ class Graph:
         `duplicates="keep"` every edge gets a reverse. Edge types without names are called by their numbers.
         `graph.cleaning` says what was done.
         """
-        check_choice("self_loops", self_loops, ("drop", "keep"))
-        check_choice("duplicates", duplicates, ("merge", "keep"))
-        columns = EdgeTable(
-            source=as_integers("source", source),
-            target=as_integers("target", target),
-            types=None if edge_types is None else as_integers("edge_types", edge_types),
-            weights=as_floats(edge_weights),
-            times=None if edge_times is None else torch.as_tensor(edge_times),
-            columns=as_floats(edge_columns),
+        table = EdgeTable.of(
+            source, target, types=edge_types, weights=edge_weights, times=edge_times, columns=edge_columns
         )
-        x, num_given = as_features(x), len(columns.source)
-        if columns.types is not None and not edge_type_names:
-            edge_type_names = numbers_as_names(columns.types)
+        x = as_features(x)
+        if table.types is not None and not edge_type_names:
+            edge_type_names = numbers_as_names(table.types)
         num_rows = max(0 if x is None else x.shape[0], 0 if labels is None else len(labels))
-        num_nodes = count_nodes(columns, num_nodes, num_rows=num_rows)
-        if self_loops == "drop":
-            columns = columns.select(columns.source != columns.target)
-        num_without_loops = len(columns.source)
-        columns = columns.sorted(num_nodes)
-        if duplicates == "merge":
-            columns = columns.merged(num_nodes)
-        num_distinct = len(columns.source)
-        if not directed:
-            columns, edge_type_names = columns.with_reverse(edge_type_names)
-            columns = columns.sorted(num_nodes)
-            if duplicates == "merge":
-                columns = columns.firsts(num_nodes)
-        cleaning = Cleaning(
-            num_edges_given=num_given,
-            num_self_loops_dropped=num_given - num_without_loops,
-            num_duplicates_merged=num_without_loops - num_distinct,
-            num_reverse_edges_added=len(columns.source) - num_distinct,
+        num_nodes = count_nodes(table, num_nodes, num_rows=num_rows)
+        table, edge_type_names, cleaning = clean_edges(
+            table, edge_type_names, num_nodes, directed=directed, self_loops=self_loops, duplicates=duplicates
         )
-        counts = torch.bincount(columns.target, minlength=num_nodes)
+        counts = torch.bincount(table.target, minlength=num_nodes)
         return cls(
-            indptr=torch.cat([counts.new_zeros(1), counts.cumsum(0)]),
-            indices=columns.source.to(torch.int32 if num_nodes < 2**31 else torch.int64),
+            indptr=row_starts(counts),
+            indices=table.source.to(torch.int32 if num_nodes < 2**31 else torch.int64),
             features=rest.pop("features", (x,)),
             labels=None if labels is None else torch.as_tensor(labels),
-            edge_types=columns.types,
+            edge_types=table.types,
             edge_type_names=edge_type_names,
-            edge_weights=columns.weights,
-            edge_times=columns.times,
-            edge_columns=columns.columns,
+            edge_weights=table.weights,
+            edge_times=table.times,
+            edge_columns=table.columns,
             cleaning=cleaning,
             **rest,
         )
@@ -333,27 +316,18 @@ class Graph:
         device = torch.device(device)
         if device == self.device or (device.type == self.device.type == "cuda" and device.index is None):
             return self
-        return _map_tensors(self, lambda tensor: tensor.to(device))
+        moved = {f.name: _moved(getattr(self, f.name), lambda tensor: tensor.to(device)) for f in fields(self)}
+        return replace(self, **moved)
 
     # ---- identity ----------------------------------------------------------------------------------------------------
 
     @cached_property
     def fingerprint(self) -> str:
         """A hash of all that training sees: the same graph has the same fingerprint on every machine."""
-        digest = hashlib.blake2b(repr(self.type_offsets).encode(), digest_size=16)
-        if self.num_graphs > 1:
-            digest.update(repr(self.graph_offsets).encode())
-        for first in range(0, self.num_nodes, _HASHED_AT_ONCE):
-            part = self.external_ids[first : first + _HASHED_AT_ONCE].tolist()
-            digest.update(("\n" if first else "").encode() + "\n".join(map(str, part)).encode())
-        weights = [] if self.edge_weights is None else [self.edge_weights]
-        for tensor in (self.indptr, self.indices, *weights, *_feature_tensors(self.features)):
-            digest.update(str(tuple(tensor.shape)).encode())
-            step = max(1, _HASHED_AT_ONCE // max(1, tensor[:1].numel()))
-            for first in range(0, len(tensor), step):  # part by part: it may be larger than memory
-                part = tensor[first : first + step].detach().cpu().contiguous()
-                digest.update((part.long() if part.dtype == torch.int32 else part).numpy().tobytes())
-        return digest.hexdigest()
+        offsets = [self.type_offsets, self.graph_offsets] if self.num_graphs > 1 else [self.type_offsets]
+        tensors = [self.indptr, self.indices] + ([] if self.edge_weights is None else [self.edge_weights])
+        tensors += [tensor for block in self.features for tensor in block_tensors(block)]
+        return fingerprint_of(offsets, self.external_ids, tensors)
 
     def __repr__(self) -> str:
         several = f"{self.num_graphs} graphs, " if self.num_graphs > 1 else ""
@@ -363,88 +337,10 @@ class Graph:
         )
 
 
-def as_features(x: Any) -> Features | None:
-    """Dense or sparse features from a tensor, an array or a SciPy matrix."""
-    if x is None or isinstance(x, SparseMatrix):
-        return x
-    if hasattr(x, "tocsr"):
-        return SparseMatrix.from_scipy(x)
-    dense = torch.as_tensor(x, dtype=torch.float32)
-    if dense.dim() != 2:
-        raise InputError(f"x takes a row of numbers for each node, got shape {tuple(dense.shape)}")
-    return dense
-
-
-def readable(block: Block | None) -> Features | None:
-    """A block as an encoder of whole graphs takes it."""
-    if isinstance(block, ScaledMatrix):
-        return block.apply(block.raw)
-    return block.to_dense() if isinstance(block, QuantisedMatrix) else block
-
-
-def block_tensors(block: Block | None) -> list[Tensor]:
-    """The tensors that a feature block is made of."""
-    if isinstance(block, ScaledMatrix):
-        block = block.raw
-    if block is None or isinstance(block, Tensor):
-        return [] if block is None else [block]
-    return [value for value in vars(block).values() if isinstance(value, Tensor)]
-
-
-def _check(graph: Graph) -> None:
-    """Shapes only: cheap enough for every batch."""
-    num_nodes, num_edges = graph.num_nodes, graph.num_edges
-    if graph.type_offsets[0] != 0 or graph.type_offsets[-1] != num_nodes:
-        raise ValueError(f"type_offsets must run from 0 to {num_nodes}, got {graph.type_offsets}")
-    starts = graph.graph_offsets
-    if starts[0] != 0 or starts[-1] != num_nodes or any(a > b for a, b in pairwise(starts)):
-        raise ValueError(f"graph_offsets must rise from 0 to {num_nodes}, got {starts}")
-    if graph.num_graphs > 1 and len(graph.node_types) > 1:
-        raise ValueError(f"several graphs in one must be of one node type, got {len(graph.node_types)}")
-    if len(graph.features) != len(graph.type_offsets) - 1 or len(graph.node_types) != len(graph.features):
-        raise ValueError(f"{len(graph.type_offsets) - 1} node types need as many feature blocks and names")
-    for t, block in enumerate(graph.features):
-        size = graph.type_offsets[t + 1] - graph.type_offsets[t]
-        if block is not None and block.shape[0] != size:
-            raise ValueError(f"{graph.node_types[t]} has {size} nodes but {block.shape[0]} feature rows")
-    if graph.labels is not None and len(graph.labels) != num_nodes:
-        raise ValueError(f"labels must have one entry for each of the {num_nodes} nodes, got {len(graph.labels)}")
-    if graph.ids is not None and len(graph.ids) != num_nodes:
-        raise ValueError(f"ids must have one entry for each of the {num_nodes} nodes, got {len(graph.ids)}")
-    if graph.outgoing is not None:
-        sizes = tuple(len(part) for part in graph.outgoing)
-        if sizes != (num_nodes + 1, num_edges, num_edges):
-            raise ValueError(f"outgoing must be the transpose of {num_nodes} nodes and {num_edges} edges, got {sizes}")
-    for name in ("edge_types", "edge_weights", "edge_times", "edge_columns"):
-        column = getattr(graph, name)
-        if column is not None and len(column) != num_edges:
-            raise ValueError(f"{name} must have one entry for each of the {num_edges} edges, got {len(column)}")
-
-
-def _feature_tensors(blocks: tuple[Block | None, ...]) -> Iterator[Tensor]:
-    for block in blocks:
-        if isinstance(block, SparseMatrix):
-            yield from (block.indptr, block.indices, block.values)
-        elif isinstance(block, QuantisedMatrix):
-            yield from (block.codes, block.scale, block.offset)
-        elif isinstance(block, ScaledMatrix):
-            yield from _feature_tensors((block.raw,))
-        elif block is not None:
-            yield block if block.dtype != torch.bfloat16 else block.view(torch.int16)
-
-
-def _map_tensors(graph: Graph, move: Callable[[Tensor], Tensor]) -> Graph:
-    def moved(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return move(value)
-        if isinstance(value, SparseMatrix | QuantisedMatrix | ScaledMatrix):
-            return value.map(move)
-        if isinstance(value, Transpose):
-            return Transpose(*(move(part) for part in value))
-        if isinstance(value, Splits):
-            return Splits(move(value.train), move(value.val), move(value.test))
-        if isinstance(value, tuple):
-            return tuple(moved(item) for item in value)
-        return value
-
-    return replace(graph, **{f.name: moved(getattr(graph, f.name)) for f in fields(graph)})
+def _moved(value: Any, move: Move) -> Any:
+    """A field of a graph with every tensor in it moved."""
+    if isinstance(value, Tensor):
+        return move(value)
+    if hasattr(value, "map"):
+        return value.map(move)
+    return tuple(_moved(item, move) for item in value) if isinstance(value, tuple) else value

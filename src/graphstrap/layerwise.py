@@ -14,10 +14,7 @@ many there are, and so are the bits. Memory: one block, and 12 bytes a node for 
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,11 +26,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from graphstrap.blocks import Block
 from graphstrap.encoders.gcn import GCN, standardize
 from graphstrap.encoders.mlp import MLP
 from graphstrap.errors import InputError
-from graphstrap.graph import Block, Graph
-from graphstrap.io.atomic import atomic_write
+from graphstrap.free_memory import free_memory
+from graphstrap.graph import Graph
+from graphstrap.io.done_blocks import DoneBlocks
 from graphstrap.parallel import ALONE, Workers
 from graphstrap.scaled import ScaledMatrix, take_rows
 from graphstrap.sparse import SparseMatrix
@@ -117,33 +116,7 @@ def full_pass_fits(encoder: nn.Module, graph: Graph, device: torch.device) -> bo
     needed = 4 * 4 * graph.num_nodes * width
     if graph.device != device:
         needed += graph.num_bytes
-    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else _free_host_memory()
-    return needed < free // 2
-
-
-def _free_host_memory() -> int:
-    """What the machine has free, or what limits leave to this process, whichever is less."""
-    try:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError):
-        free = 8 << 30
-    return min([free, *_limits()])
-
-
-def _limits() -> Iterator[int]:
-    """Of the process and of its control group, less what it owns already."""
-    owned = 0
-    with suppress(OSError, ValueError, IndexError):
-        owned = int(Path("/proc/self/statm").read_text().split()[5]) * os.sysconf("SC_PAGE_SIZE")
-    with suppress(ImportError):
-        import resource
-
-        soft = resource.getrlimit(resource.RLIMIT_DATA)[0]
-        if soft != resource.RLIM_INFINITY:
-            yield max(0, soft - owned)
-    with suppress(OSError, ValueError):  # "max" is no number
-        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
-        yield max(0, int(Path("/sys/fs/cgroup/memory.max").read_text()) - used)
+    return needed < free_memory(device) // 2
 
 
 def layer_width(encoder: GCN | MLP, index: int) -> int:
@@ -174,7 +147,7 @@ class LayerWork:
             for first, last in self.blocks():
                 table[first:last] = rows(first, last).float().cpu().numpy()
             return table
-        path, done = self.folder / f"table-{number}.npy", _Done(self.folder, number, self._identity())
+        path, done = self.folder / f"table-{number}.npy", DoneBlocks(self.folder, number, self._identity())
         if self.workers.is_first and not done.is_begun(path):
             np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape).flush()
             done.begin()
@@ -249,44 +222,6 @@ class LayerWork:
         """What must not have changed when a cut run goes on."""
         sums = [float(parameter.double().sum()) for parameter in self.encoder.state_dict().values()]
         return [self.graph.num_nodes, self.graph.num_edges, sums]
-
-
-@dataclass(frozen=True)
-class _Done:
-    """Which blocks of a table are on disk, as lines of text: each worker has a file of its own, and a line that a power
-    cut left half-written does not count."""
-
-    folder: Path
-    number: int
-    identity: list[Any]
-
-    def is_begun(self, table: Path) -> bool:
-        """Whether an earlier run of the same model on the same graph made the table."""
-        try:
-            return table.exists() and bool(json.loads(self._head.read_text(encoding="utf-8")) == self.identity)
-        except (OSError, ValueError):
-            return False
-
-    def begin(self) -> None:
-        for old in self._lists():
-            old.unlink()
-        with atomic_write(self._head) as temporary:
-            temporary.write_text(json.dumps(self.identity), encoding="utf-8")
-
-    def add(self, rank: int, first: int, last: int) -> None:
-        with (self.folder / f"done-{self.number}-{rank}.txt").open("a", encoding="utf-8") as file:
-            file.write(f"\n{first} {last} .")
-
-    def blocks(self) -> set[tuple[int, int]]:
-        lines = [line.split() for path in self._lists() for line in path.read_text(encoding="utf-8").splitlines()]
-        return {(int(words[0]), int(words[1])) for words in lines if len(words) == 3}
-
-    @property
-    def _head(self) -> Path:
-        return self.folder / f"table-{self.number}.json"
-
-    def _lists(self) -> list[Path]:
-        return list(self.folder.glob(f"done-{self.number}-*.txt"))
 
 
 def _times(block: Block | None, weight: Tensor, first: int, last: int, device: torch.device) -> Tensor:

@@ -20,10 +20,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphstrap.blocks import Features
 from graphstrap.errors import InputError
-from graphstrap.graph import Features, Graph, Splits
+from graphstrap.graph import Graph, Splits
 from graphstrap.keep import child_seed, hash32
-from graphstrap.sparse import SparseMatrix
+from graphstrap.sparse import SparseMatrix, row_starts
 
 # Batches draw from their own branch of a run's seed, apart from views and initial weights.
 _BATCH_BRANCH = 1_000_033
@@ -91,7 +92,7 @@ def take_graphs(graph: Graph, numbers: Sequence[int]) -> Graph:
     every_edge = torch.arange(graph.num_edges, device=graph.device) if graph.edge_ids is None else graph.edge_ids
     return replace(
         graph,
-        indptr=torch.cat([degrees.new_zeros(1), degrees.cumsum(0)]),
+        indptr=row_starts(degrees),
         indices=indices[0] if len(indices) == 1 else torch.cat(indices),
         features=(_cut_features(graph.x, nodes),),
         type_offsets=(0, starts[-1]),
@@ -236,7 +237,7 @@ def _cut_features(block: Features | None, ranges: Sequence[_Range]) -> Features 
     bounds = block.indptr[torch.tensor(ranges, device=block.device)].tolist()
     entries: list[_Range] = [(start, end) for start, end in bounds]
     counts = _cut(block.indptr.diff(), ranges)
-    indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    indptr = row_starts(counts)
     return SparseMatrix(indptr, _cut(block.indices, entries), _cut(block.values, entries), block.num_columns)
 
 

@@ -13,15 +13,18 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from graphstrap.checkpoint import load_state, with_prefix
 from graphstrap.encoders import KnownEdges, edge_size
 from graphstrap.errors import InputError
 from graphstrap.features import FeatureTransform
 from graphstrap.graph import Graph
 from graphstrap.io.tensors import load_tensors, save_tensors
+from graphstrap.many_graphs import training_part
 from graphstrap.methods import METHODS, READS_EDGES, Method, is_added
 from graphstrap.own_features import OwnFeatures
-from graphstrap.recipe import Recipe, parse_recipe
-from graphstrap.run import MODEL_FILE, load_state, with_prefix
+from graphstrap.recipe import Recipe
+from graphstrap.recipe_files import parse_recipe
+from graphstrap.run import MODEL_FILE
 
 FORMAT_VERSION = 1
 Shapes = Mapping[str, tuple[int, ...]]
@@ -41,8 +44,10 @@ class Model:
 
     @classmethod
     def build(cls, graph: Graph, recipe: Recipe, *, seed: int, saved: tuple[Path, Shapes] | None = None) -> Model:
-        """Fresh weights for a graph, its feature transform fitted; `saved` is what is to replace the weights."""
+        """Fresh weights for the graphs in it that are to be trained on, and a feature transform fitted on those;
+        `saved` is what is to replace the weights."""
         data = recipe.data
+        graph = training_part(graph, data.training_graphs)
         transform = FeatureTransform.fit(
             graph,
             scaling=data.feature_scaling,

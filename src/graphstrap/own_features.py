@@ -18,8 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from graphstrap.blocks import Block, Features
 from graphstrap.errors import InputError
-from graphstrap.graph import Block, Features, Graph
+from graphstrap.graph import Graph
 from graphstrap.scaled import ScaledMatrix, sample_rows, take_rows
 from graphstrap.sparse import SparseMatrix
 

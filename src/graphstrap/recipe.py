@@ -1,4 +1,4 @@
-"""Recipe: every setting of a run, as frozen dataclasses that are written to and read from TOML.
+"""Recipe: every setting of a run, as frozen dataclasses that are written as TOML (and read by `recipe_files.py`).
 
 An unknown or misspelt key, a wrong type or a value out of range is an InputError that names the key and the nearest
 valid one.
@@ -6,16 +6,12 @@ valid one.
 
 from __future__ import annotations
 
-import difflib
-import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from importlib import resources
-from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, get_type_hints
 
 from graphstrap.errors import InputError
-from graphstrap.plain import read_plain_text
+from graphstrap.setting import check_key, checked_value, named_fan_outs, setting, toml_value
 from graphstrap.view import ViewSpec
 
 METHOD_NAMES = (
@@ -33,13 +29,7 @@ METHOD_NAMES = (
 )
 SAMPLED_METHODS = ("bgrl", "grace", "gca", "dgi", "barlow-twins", "semi-supervised")
 ENCODER_NAMES = ["gcn", "mean-pooling", "gat", "mpnn", "mlp"]  # `methods.add_encoder` appends to it
-_MAX_BYTES, _LARGEST, _MOST_VALUES = 1 << 20, 1 << 53, 1000
 CENTRALITIES = ("none", "degree", "pagerank", "eigenvector")
-
-
-def _setting(default: Any, **rules: Any) -> Any:
-    """A field with its rules: `choices` (and `advice` beyond them), `low` and `high` (both inclusive)."""
-    return field(default=default, metadata=rules)
 
 
 @dataclass(frozen=True)
@@ -49,10 +39,10 @@ class DataRecipe:
     `training_graphs`: of a dataset of several graphs, all of them or those of some parts of its split;
     the others are only embedded."""
 
-    feature_scaling: str = _setting("row", choices=("row", "column", "none"))
-    structural_size: int = _setting(128, low=1, high=4096)
-    structural_columns: str = _setting("missing", choices=("missing", "always"))
-    training_graphs: str = _setting("all", choices=("all", "train", "train-val"))
+    feature_scaling: str = setting("row", choices=("row", "column", "none"))
+    structural_size: int = setting(128, low=1, high=4096)
+    structural_columns: str = setting("missing", choices=("missing", "always"))
+    training_graphs: str = setting("all", choices=("all", "train", "train-val"))
 
 
 @dataclass(frozen=True)
@@ -60,12 +50,12 @@ class ViewsRecipe:
     """Augmentation of the two views. With a `centrality`, edges and features that matter less by it are dropped more
     often, each with at most `max_drop_prob` (see `views.py`)."""
 
-    edge_drop_probs: tuple[float, float] = _setting((0.3, 0.3), low=0.0, high=1.0)
-    feature_mask_probs: tuple[float, float] = _setting((0.2, 0.2), low=0.0, high=1.0)
-    mask_elements: bool = _setting(False)
-    drop_directions_together: bool = _setting(False)
-    centrality: str = _setting("none", choices=CENTRALITIES)
-    max_drop_prob: float = _setting(0.7, low=0.0, high=1.0)
+    edge_drop_probs: tuple[float, float] = setting((0.3, 0.3), low=0.0, high=1.0)
+    feature_mask_probs: tuple[float, float] = setting((0.2, 0.2), low=0.0, high=1.0)
+    mask_elements: bool = setting(False)
+    drop_directions_together: bool = setting(False)
+    centrality: str = setting("none", choices=CENTRALITIES)
+    max_drop_prob: float = setting(0.7, low=0.0, high=1.0)
 
     def specs(self) -> list[ViewSpec]:
         return [
@@ -93,20 +83,20 @@ class EncoderRecipe:
     `batch_norm_statistics`: "running" averages of training views, or "recalibrated" on the clean graph before freezing.
     """
 
-    name: str = _setting("gcn", choices=ENCODER_NAMES, advice="graphstrap.add_encoder makes another known")
-    hidden_sizes: tuple[int, ...] = _setting((256,), low=1, high=65536)
-    embedding_size: int = _setting(128, low=1, high=65536)
-    own_features: int = _setting(0, low=0, high=4096)
-    norm: str = _setting("batch", choices=("batch", "layer", "graph", "none"))
-    weight_standardization: bool = _setting(False)
-    bias: bool = _setting(True)
-    batch_norm_decay: float = _setting(0.99, low=0.0, high=1.0)
-    batch_norm_statistics: str = _setting("running", choices=("running", "recalibrated"))
-    root_weight: bool = _setting(False)
-    num_heads: int = _setting(4, low=1, high=1024)
-    num_output_heads: int = _setting(6, low=1, high=1024)
-    num_steps: int = _setting(4, low=1, high=1024)
-    aggregation: str = _setting("mean", choices=("mean", "sum"))
+    name: str = setting("gcn", choices=ENCODER_NAMES, advice="graphstrap.add_encoder makes another known")
+    hidden_sizes: tuple[int, ...] = setting((256,), low=1, high=65536)
+    embedding_size: int = setting(128, low=1, high=65536)
+    own_features: int = setting(0, low=0, high=4096)
+    norm: str = setting("batch", choices=("batch", "layer", "graph", "none"))
+    weight_standardization: bool = setting(False)
+    bias: bool = setting(True)
+    batch_norm_decay: float = setting(0.99, low=0.0, high=1.0)
+    batch_norm_statistics: str = setting("running", choices=("running", "recalibrated"))
+    root_weight: bool = setting(False)
+    num_heads: int = setting(4, low=1, high=1024)
+    num_output_heads: int = setting(6, low=1, high=1024)
+    num_steps: int = setting(4, low=1, high=1024)
+    aggregation: str = setting("mean", choices=("mean", "sum"))
 
 
 @dataclass(frozen=True)
@@ -122,28 +112,28 @@ class MethodRecipe:
     predictions are averaged over.
     """
 
-    name: str = _setting("bgrl", choices=METHOD_NAMES)
-    predictor_hidden_size: int = _setting(512, low=1, high=65536)
-    target_decay: float = _setting(0.99, low=0.0, high=1.0)
-    projector_size: int = _setting(0, low=0, high=65536)
-    target_hops: int = _setting(0, low=0, high=16)
-    embed_with: str = _setting("online", choices=("online", "target"))
-    temperature: float = _setting(0.5, low=1e-3, high=100.0)
-    num_negatives: int = _setting(0, low=0)
+    name: str = setting("bgrl", choices=METHOD_NAMES)
+    predictor_hidden_size: int = setting(512, low=1, high=65536)
+    target_decay: float = setting(0.99, low=0.0, high=1.0)
+    projector_size: int = setting(0, low=0, high=65536)
+    target_hops: int = setting(0, low=0, high=16)
+    embed_with: str = setting("online", choices=("online", "target"))
+    temperature: float = setting(0.5, low=1e-3, high=100.0)
+    num_negatives: int = setting(0, low=0)
     keep_similarities: bool = False
-    redundancy_weight: float = _setting(0.0, low=0.0, high=100.0)
-    teleport_prob: float = _setting(0.2, low=1e-3, high=1.0)
-    walk_length: int = _setting(80, low=2, high=10_000)
-    walks_per_node: int = _setting(10, low=1, high=10_000)
-    window_size: int = _setting(5, low=1, high=1000)
-    return_weight: float = _setting(1.0, low=1e-3, high=1000.0)
-    outward_weight: float = _setting(1.0, low=1e-3, high=1000.0)
-    dropout_prob: float = _setting(0.0, low=0.0, high=0.99)
-    auxiliary: str = _setting("bgrl", choices=("bgrl", "grace"))
-    auxiliary_weight: float = _setting(1.0, low=0.0, high=1000.0)
-    unlabelled_ratio: float = _setting(10.0, low=0.0, high=1e6)
-    label_inputs: bool = _setting(False)
-    inference_passes: int = _setting(1, low=1, high=1000)
+    redundancy_weight: float = setting(0.0, low=0.0, high=100.0)
+    teleport_prob: float = setting(0.2, low=1e-3, high=1.0)
+    walk_length: int = setting(80, low=2, high=10_000)
+    walks_per_node: int = setting(10, low=1, high=10_000)
+    window_size: int = setting(5, low=1, high=1000)
+    return_weight: float = setting(1.0, low=1e-3, high=1000.0)
+    outward_weight: float = setting(1.0, low=1e-3, high=1000.0)
+    dropout_prob: float = setting(0.0, low=0.0, high=0.99)
+    auxiliary: str = setting("bgrl", choices=("bgrl", "grace"))
+    auxiliary_weight: float = setting(1.0, low=0.0, high=1000.0)
+    unlabelled_ratio: float = setting(10.0, low=0.0, high=1e6)
+    label_inputs: bool = setting(False)
+    inference_passes: int = setting(1, low=1, high=1000)
 
 
 @dataclass(frozen=True)
@@ -158,21 +148,21 @@ class SamplingRecipe:
     step go to several workers in `turn`, or, of a graph in parts, to their `owner` as far as shares stay equal.
     """
 
-    fan_outs: tuple[int, ...] = _setting((), low=0)
-    relation_fan_outs: tuple[str, ...] = _setting(())
-    root_types: tuple[str, ...] = _setting(())
-    batch_size: int = _setting(1024, low=1)
-    disjoint: bool = _setting(False)
-    by_time: bool = _setting(False)
-    unbiased: bool = _setting(True)
-    storage: str = _setting("auto", choices=("auto", "device", "host"))
-    hot_nodes: int = _setting(0, low=0)
-    prefetch: int = _setting(2, low=0, high=64)
-    roots: str = _setting("turn", choices=("turn", "owner"))
+    fan_outs: tuple[int, ...] = setting((), low=0)
+    relation_fan_outs: tuple[str, ...] = setting(())
+    root_types: tuple[str, ...] = setting(())
+    batch_size: int = setting(1024, low=1)
+    disjoint: bool = setting(False)
+    by_time: bool = setting(False)
+    unbiased: bool = setting(True)
+    storage: str = setting("auto", choices=("auto", "device", "host"))
+    hot_nodes: int = setting(0, low=0)
+    prefetch: int = setting(2, low=0, high=64)
+    roots: str = setting("turn", choices=("turn", "owner"))
 
     def by_hop(self) -> list[int | dict[str, int]]:
         """One entry for each hop: a number, or a number for each relation that is named."""
-        named = [_named_fan_outs(entry, len(self.fan_outs)) for entry in self.relation_fan_outs]
+        named = [named_fan_outs(entry, len(self.fan_outs)) for entry in self.relation_fan_outs]
         if not named:
             return list(self.fan_outs)
         return [{"*": rest} | {name: row[hop] for name, row in named} for hop, rest in enumerate(self.fan_outs)]
@@ -185,16 +175,16 @@ class TrainRecipe:
     `train/precision.py`); `graphs_per_step` is how many whole graphs a step sees, where there are several; 0 means
     all."""
 
-    steps: int = _setting(10_000, low=1)
-    graphs_per_step: int = _setting(0, low=0)
-    warmup_steps: int = _setting(1_000, low=0)
-    learning_rate: float = _setting(5e-4, low=0.0, high=10.0)
-    schedule: str = _setting("cosine", choices=("cosine", "constant"))
-    weight_decay: float = _setting(1e-5, low=0.0, high=10.0)
-    log_every: int = _setting(50, low=1)
-    evaluate_every: int = _setting(0, low=0)
-    checkpoint_seconds: float = _setting(20.0, low=0.0)
-    precision: str = _setting("auto", choices=("auto", "fp32", "tf32", "bf16"))
+    steps: int = setting(10_000, low=1)
+    graphs_per_step: int = setting(0, low=0)
+    warmup_steps: int = setting(1_000, low=0)
+    learning_rate: float = setting(5e-4, low=0.0, high=10.0)
+    schedule: str = setting("cosine", choices=("cosine", "constant"))
+    weight_decay: float = setting(1e-5, low=0.0, high=10.0)
+    log_every: int = setting(50, low=1)
+    evaluate_every: int = setting(0, low=0)
+    checkpoint_seconds: float = setting(20.0, low=0.0)
+    precision: str = setting("auto", choices=("auto", "fp32", "tf32", "bf16"))
 
 
 @dataclass(frozen=True)
@@ -223,15 +213,36 @@ class Recipe:
         tree: dict[str, Any] = {section: {} for section in SECTIONS}
         for key, value in settings.items():
             section, _, name = key.partition(".")
-            _check_key(key, [f"{s}.{f.name}" for s in SECTIONS for f in fields(SECTIONS[s])])
+            check_key(key, [f"{s}.{f.name}" for s in SECTIONS for f in fields(SECTIONS[s])])
             tree[section][name] = value
-        return _update(self, tree)
+        return self.updated(tree)
+
+    def updated(self, tree: Mapping[str, Any]) -> Recipe:
+        """A copy with the values of a tree of sections and keys, as TOML is read to, each of them checked."""
+        changes: dict[str, Any] = {}
+        for section, values in tree.items():
+            check_key(section, ["name", *SECTIONS])
+            if section == "name":
+                changes["name"] = checked_value("name", values, str, {})
+                continue
+            if not isinstance(values, Mapping):
+                raise InputError(f"{section} is a section: write [{section}] and its keys below it")
+            kinds = get_type_hints(SECTIONS[section])
+            rules = {f.name: f.metadata for f in fields(SECTIONS[section])}
+            checked = {}
+            for key, value in values.items():
+                check_key(f"{section}.{key}", [f"{section}.{name}" for name in rules])
+                checked[key] = checked_value(f"{section}.{key}", value, kinds[key], rules[key])
+            if "steps" in checked and "warmup_steps" not in checked:
+                checked["warmup_steps"] = round(self.train.warmup_steps * checked["steps"] / self.train.steps)
+            changes[section] = replace(getattr(self, section), **checked)
+        return replace(self, **changes)
 
     def to_toml(self) -> str:
-        lines = [f"name = {_toml_value(self.name)}"]
+        lines = [f"name = {toml_value(self.name)}"]
         for section in SECTIONS:
             lines += ["", f"[{section}]"]
-            lines += [f"{key} = {_toml_value(value)}" for key, value in asdict(getattr(self, section)).items()]
+            lines += [f"{key} = {toml_value(value)}" for key, value in asdict(getattr(self, section)).items()]
         return "\n".join(lines) + "\n"
 
 
@@ -243,73 +254,6 @@ SECTIONS: dict[str, Any] = {
     "sampling": SamplingRecipe,
     "train": TrainRecipe,
 }
-
-
-def shipped_recipes() -> list[str]:
-    """The names of the recipes in the package; `default` is made from the graph instead (see `graphstrap.defaults`)."""
-    folder = resources.files("graphstrap") / "recipes"
-    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
-
-
-def load_recipe(name_or_path: str) -> Recipe:
-    """A shipped recipe by name, or a TOML file by path."""
-    if name_or_path in shipped_recipes():
-        text = (resources.files("graphstrap") / "recipes" / f"{name_or_path}.toml").read_text(encoding="utf-8")
-        return parse_recipe(text, origin=name_or_path)
-    path = Path(name_or_path)
-    if path.suffix == ".toml":
-        return parse_recipe(read_plain_text(path, max_bytes=_MAX_BYTES), origin=str(path))
-    known = ["default", *shipped_recipes()]
-    raise InputError(
-        f"there is no recipe {name_or_path!r}{_nearest(name_or_path, known)}: "
-        f"take one of {', '.join(known)}, or the path of a .toml file"
-    )
-
-
-def parse_recipe(text: str, *, origin: str) -> Recipe:
-    try:
-        tree = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"recipe {origin} is not valid TOML: {error}") from error
-    try:
-        return _update(Recipe(name=origin), tree)
-    except InputError as error:
-        raise InputError(f"recipe {origin}: {error}") from error
-
-
-def parse_settings(assignments: Iterable[str]) -> dict[str, Any]:
-    """`["train.steps=2000", "encoder.norm=layer"]` to a dictionary; values are TOML, bare words are text."""
-    settings: dict[str, Any] = {}
-    for assignment in assignments:
-        key, equals, text = assignment.partition("=")
-        if not equals:
-            raise InputError(f"--set takes KEY=VALUE such as train.steps=2000, got {assignment!r}")
-        try:
-            settings[key.strip()] = tomllib.loads(f"value = {text.strip()}")["value"]
-        except tomllib.TOMLDecodeError:
-            settings[key.strip()] = text.strip()
-    return settings
-
-
-def _update(recipe: Recipe, tree: Mapping[str, Any]) -> Recipe:
-    changes: dict[str, Any] = {}
-    for section, values in tree.items():
-        _check_key(section, ["name", *SECTIONS])
-        if section == "name":
-            changes["name"] = _checked("name", values, str, {})
-            continue
-        if not isinstance(values, Mapping):
-            raise InputError(f"{section} is a section: write [{section}] and its keys below it")
-        kinds = get_type_hints(SECTIONS[section])
-        rules = {f.name: f.metadata for f in fields(SECTIONS[section])}
-        checked = {}
-        for key, value in values.items():
-            _check_key(f"{section}.{key}", [f"{section}.{name}" for name in rules])
-            checked[key] = _checked(f"{section}.{key}", value, kinds[key], rules[key])
-        if "steps" in checked and "warmup_steps" not in checked:
-            checked["warmup_steps"] = round(recipe.train.warmup_steps * checked["steps"] / recipe.train.steps)
-        changes[section] = replace(getattr(recipe, section), **checked)
-    return replace(recipe, **changes)
 
 
 def _check_encoder(encoder: EncoderRecipe) -> None:
@@ -360,68 +304,3 @@ def _check_sampling(recipe: Recipe) -> None:
             f"sampling.fan_outs has {len(sampling.fan_outs)} hops, but the encoder has {layers} layers: "
             "give a number for each layer"
         )
-
-
-def _named_fan_outs(entry: str, num_hops: int) -> tuple[str, list[int]]:
-    """`"cites=40,20"` to ("cites", [40, 20])."""
-    name, _, numbers = entry.rpartition("=")
-    row = [int(text) for text in numbers.split(",") if text.strip().isdigit()]
-    if not name or len(row) != num_hops or len(row) != len(numbers.split(",")):
-        raise InputError(
-            f"sampling.relation_fan_outs takes entries such as {'cites=' + ','.join(['40'] * max(1, num_hops))!r}, "
-            f"a number for each of the {num_hops} hops of sampling.fan_outs, got {entry!r}"
-        )
-    return name.strip(), row
-
-
-def _check_key(key: str, known: list[str]) -> None:
-    if key not in known:
-        raise InputError(f"there is no setting {key!r}{_nearest(key, known)}")
-
-
-def _nearest(word: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.4)
-    return f"; did you mean {close[0]!r}?" if close else ""
-
-
-def _checked(key: str, value: Any, kind: Any, rules: Mapping[str, Any]) -> Any:
-    """The value as the field's type, or an error that says what the field takes."""
-    if get_origin(kind) is tuple:
-        item_kinds = get_args(kind)
-        if not isinstance(value, list | tuple):
-            raise InputError(f"{key} takes a list such as {_toml_value(_example(item_kinds))}, got {value!r}")
-        if item_kinds[-1] is Ellipsis:
-            item_kinds = (item_kinds[0],) * len(value)
-        if len(value) > _MOST_VALUES:
-            raise InputError(f"{key} takes at most {_MOST_VALUES} values, got {len(value)}")
-        if len(value) != len(item_kinds):
-            raise InputError(f"{key} takes {len(item_kinds)} values, got {len(value)}")
-        return tuple(_checked(key, item, k, rules) for item, k in zip(value, item_kinds, strict=True))
-    if isinstance(value, int) and abs(value) > _LARGEST:
-        raise InputError(f"{key} must be at most {_LARGEST}")
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-        raise InputError(f"{key} takes {names[kind]}, got {value!r}")
-    if "choices" in rules and value not in rules["choices"]:
-        advice = f"; {rules['advice']}" if "advice" in rules else ""
-        raise InputError(f"{key} must be one of {', '.join(rules['choices'])}, got {value!r}{advice}")
-    if ("low" in rules and not value >= rules["low"]) or ("high" in rules and not value <= rules["high"]):
-        bounds = f"between {rules['low']} and {rules['high']}" if "high" in rules else f"at least {rules['low']}"
-        raise InputError(f"{key} must be {bounds}, got {value!r}")
-    return value
-
-
-def _example(kinds: tuple[Any, ...]) -> tuple[Any, ...]:
-    return {int: (256,), str: ("cites=40,40",)}.get(kinds[0], (0.2, 0.3))
-
-
-def _toml_value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
-    return repr(value)

@@ -26,26 +26,26 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from graphstrap.checkpoint import Checkpoint, module_shapes, write_checkpoint
 from graphstrap.environment import describe_environment, describe_git
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.io.atomic import atomic_write
+from graphstrap.io.json_lines import append_line, read_lines
 from graphstrap.io.lock import lock_file
-from graphstrap.io.tensors import load_tensors, read_shapes, save_tensors
+from graphstrap.io.tensors import save_tensors
 from graphstrap.plain import read_plain_text
-from graphstrap.recipe import Recipe, parse_recipe
-
-T = TypeVar("T")
+from graphstrap.recipe import Recipe
+from graphstrap.recipe_files import parse_recipe
 
 FORMAT_VERSION = 1
 LOCK_FILE = "run.lock"
 MODEL_FILE, START_FILE = "model.safetensors", "start.safetensors"
-_OPTIMIZER_FIELDS = ("step", "exp_avg", "exp_avg_sq")
 
 
 class Run:
@@ -136,18 +136,14 @@ class Run:
     # ---- checkpoints -------------------------------------------------------------------------------------------------
 
     def checkpoint(self, module: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
-        tensors = {f"module.{name}": tensor for name, tensor in module.state_dict().items()}
-        for index, parameter in enumerate(_parameters(optimizer)):
-            state = optimizer.state[parameter]
-            tensors |= {f"optimizer.{index}.{name}": torch.as_tensor(state[name]) for name in _OPTIMIZER_FIELDS}
         info = {"step": step, "format": FORMAT_VERSION, "run": self.info.get("id")}
-        save_tensors(self.checkpoint_path, tensors, kind="checkpoint", info=info)
+        write_checkpoint(self.checkpoint_path, module, optimizer, info=info)
 
     def saved_shapes(self) -> tuple[Path, dict[str, tuple[int, ...]]] | None:
         """The last checkpoint and the shapes of its model's tensors, if there is one."""
         if not self.checkpoint_path.exists():
             return None
-        return self.checkpoint_path, with_prefix(read_shapes(self.checkpoint_path), "module.")
+        return self.checkpoint_path, module_shapes(self.checkpoint_path)
 
     def restore(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> int:
         """Load the last checkpoint, if there is one, and forget metrics logged after it. Returns its step."""
@@ -157,16 +153,9 @@ class Run:
             self._cut_log(0)
             self._note_start(0)
             return 0
-        tensors, info = load_tensors(self.checkpoint_path, kind="checkpoint")
-        step = self._check(info)
-        load_state(module, with_prefix(tensors, "module."), self.checkpoint_path)
-        for index, parameter in enumerate(_parameters(optimizer)):
-            saved = with_prefix(tensors, f"optimizer.{index}.")
-            _check_moments(saved, parameter, self.checkpoint_path)
-            state = {
-                n: t.to("cpu" if n == "step" and not parameter.is_cuda else parameter.device) for n, t in saved.items()
-            }
-            optimizer.state[parameter] = state
+        saved = Checkpoint.read(self.checkpoint_path)
+        step = self._check(saved.info)
+        saved.load_into(module, optimizer)
         self._cut_log(step)
         self._note_start(step)
         return step
@@ -192,49 +181,24 @@ class Run:
 
     def restarts(self) -> list[dict[str, Any]]:
         """One record for each time that training went on: `step`, `time`, `pid`, `host`."""
-        return [record for record in self._read_lines("restarts.jsonl") if type(record.get("step")) is int]
+        return [record for record in read_lines(self.folder / "restarts.jsonl") if type(record.get("step")) is int]
 
     def _note_start(self, step: int) -> None:
         if self._began:
             now = datetime.now(UTC).isoformat(timespec="seconds")
-            self._append(
-                "restarts.jsonl", {"step": step, "time": now, "pid": os.getpid(), "host": socket.gethostname()}
-            )
+            record = {"step": step, "time": now, "pid": os.getpid(), "host": socket.gethostname()}
+            append_line(self.folder / "restarts.jsonl", record)
         self._began = True
 
     # ---- metrics -----------------------------------------------------------------------------------------------------
 
     def log(self, record: Mapping[str, Any]) -> None:
-        self._append("metrics.jsonl", record)
+        append_line(self.folder / "metrics.jsonl", record)
 
     def metrics(self) -> list[dict[str, Any]]:
         """What was logged: numbers and flags by name. Anything else in the file is damage, and left out."""
-        records = [{k: v for k, v in one.items() if _is_number(v)} for one in self._read_lines("metrics.jsonl")]
+        records = [{k: v for k, v in one.items() if _is_number(v)} for one in read_lines(self.folder / "metrics.jsonl")]
         return [one for one in records if type(one.get("step", 0)) is int]
-
-    def _append(self, name: str, record: Mapping[str, Any]) -> None:
-        path = self.folder / name
-        if path.is_fifo():
-            raise InputError(f"{path} cannot be written: it is a pipe, which nobody reads")
-        try:
-            with path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(record) + "\n")
-        except OSError as error:
-            raise InputError(f"{self.folder}/{name} cannot be written: {error.strerror or error}") from error
-
-    def _read_lines(self, name: str) -> list[dict[str, Any]]:
-        path = self.folder / name
-        if not path.exists():
-            return []
-        records = []
-        for line in read_plain_text(path).splitlines():
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError):
-                break  # the line that a power cut left half-written
-            if isinstance(record, dict):
-                records.append(record)
-        return records
 
     def _cut_log(self, last_step: int) -> None:
         records = [record for record in self.metrics() if record.get("step", 0) <= last_step]
@@ -254,31 +218,5 @@ def describe_graph(graph: Graph) -> dict[str, Any]:
     }
 
 
-def load_state(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
-    """`load_state_dict`, with an error that a user can read."""
-    try:
-        module.load_state_dict(tensors)
-    except RuntimeError as error:
-        raise InputError(f"{path} does not fit this recipe: it is from another model") from error
-
-
-def _check_moments(saved: dict[str, Tensor], parameter: Tensor, path: Path) -> None:
-    """Whether these are the optimiser's numbers for this parameter."""
-    wanted = {"step": ((), torch.float32)} | {
-        name: (tuple(parameter.shape), parameter.dtype) for name in ("exp_avg", "exp_avg_sq")
-    }
-    if {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in saved.items()} != wanted:
-        raise InputError(f"{path} does not fit this recipe: its optimiser state is from another model")
-
-
 def _is_number(value: Any) -> bool:
     return isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63)
-
-
-def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
-
-
-def with_prefix(tensors: Mapping[str, T], prefix: str) -> dict[str, T]:
-    """The tensors, or what else, whose names begin so, by the rest of their names."""
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from graphstrap.blocks import Block
 from graphstrap.embed import choose_way, embed, prepare
 from graphstrap.errors import InputError
-from graphstrap.graph import Block, Graph
+from graphstrap.graph import Graph
 from graphstrap.io.atomic import atomic_write
 from graphstrap.io.export import ids_path, write_embeddings
 from graphstrap.io.parts import Part

@@ -66,7 +66,7 @@ class SparseMatrix:
     def transpose(self) -> SparseMatrix:
         order = self.transpose_order
         counts = torch.bincount(self.indices, minlength=self.num_columns)
-        indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        indptr = row_starts(counts)
         return SparseMatrix(indptr, self.rows[order].int(), self.values[order], self.shape[0])
 
     def with_values(self, values: Tensor) -> SparseMatrix:
@@ -83,13 +83,18 @@ class SparseMatrix:
         """The matrix of these rows, in this order."""
         chosen = row_positions(self.indptr, rows)
         counts = self.indptr.index_select(0, rows + 1) - self.indptr.index_select(0, rows)
-        indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        indptr = row_starts(counts)
         return SparseMatrix(
             indptr, self.indices.index_select(0, chosen), self.values.index_select(0, chosen), self.num_columns
         )
 
     def map(self, move: Callable[[Tensor], Tensor]) -> SparseMatrix:
         return SparseMatrix(move(self.indptr), move(self.indices), move(self.values), self.num_columns)
+
+
+def row_starts(counts: Tensor) -> Tensor:
+    """(R + 1,) where each row of a CSR matrix begins, and the last one ends, from how many entries each has."""
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
 
 def row_positions(indptr: Tensor, rows: Tensor) -> Tensor:

@@ -30,7 +30,8 @@ STEP = {
 
 
 @pytest.mark.parametrize(
-    ("page", "benches"), [("performance.md", ("step", "scale", "ops", "table")), ("encoders.md", ("twitch",))]
+    ("page", "benches"),
+    [("performance.md", ("step", "scale", "ops", "table")), ("encoders.md", ("twitch", "arxiv-like"))],
 )
 def test_the_page_is_up_to_date(page: str, benches: tuple[str, ...]) -> None:
     text = (REPOSITORY / "docs" / page).read_text(encoding="utf-8")
@@ -53,6 +54,24 @@ def test_twitch_is_a_row_for_each_encoder(tmp_path: Path) -> None:
     assert "| encoder | raw features | random init | BGRL | de | fr |" in text
     assert "| gcn | 40.50 | 53.00 ± 1.41 | 63.00 ± 1.41 | 61.00 | 65.00 |" in text
     assert "| gat | 41.00 | 54.00 ± 0.00 | 70.00 ± 0.00 |  | 70.00 |" in text
+
+
+def test_arxiv_like_is_a_row_for_each_method_with_the_cost_of_those_that_were_alone(tmp_path: Path) -> None:
+    scores = {f"{protocol} {part}": 50.0 for protocol in ("adamw", "adamw-reference") for part in ("val", "test")}
+    trained = {**scores, "steps": 1000, "train_seconds": 12.3, "peak_bytes": 2**30}
+    rows: list[dict[str, Any]] = [
+        {"method": "random init", "steps": 0, **scores},
+        {"method": "BGRL", **trained},
+        {"method": "GRACE k=2", **trained, "alone_on_the_gpu": False},
+        {"method": "GRACE full", "steps": 1000, "refused": "OOM: needs about 928 GB of 149 GB"},
+    ]
+    write_record(tmp_path / "arxiv.json", bench="arxiv-like", command="python", rows=rows, options={"device": "cpu"})
+    text = render_page("<!-- results: arxiv-like -->\n<!-- end of results -->", read_results(tmp_path), images="images")
+    numbers = "50.00 | 50.00 | 50.00 | 50.00"
+    assert f"| random init | 0 | {numbers} |  |  |" in text
+    assert f"| BGRL | 1,000 | {numbers} | 12 | 1.00 GiB |" in text
+    assert f"| GRACE k=2 | 1,000 | {numbers} |  |  |" in text
+    assert "| GRACE full | OOM: needs about 928 GB of 149 GB |" in text
 
 
 def test_tables_and_plots_come_from_files(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from graphstrap.graph import Graph
 from graphstrap.methods import METHODS
 from graphstrap.model import Model
 from graphstrap.recipe import Recipe
-from graphstrap.train.step import CapturedStep, EagerStep
+from graphstrap.train.captured_step import CapturedStep
+from graphstrap.train.step import EagerStep
 
 SMALL: dict[str, Any] = {
     "encoder.hidden_sizes": [32, 32],

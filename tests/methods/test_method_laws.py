@@ -14,7 +14,7 @@ from graphstrap.graph import Graph
 from graphstrap.methods import METHODS, Method
 from graphstrap.model import Model
 from graphstrap.recipe import Recipe
-from graphstrap.train.step import make_step
+from graphstrap.train.captured_step import make_step
 from graphstrap.view import View, ViewSpec
 from graphstrap.views import draw_views
 

@@ -20,7 +20,8 @@ from graphstrap.methods._walks import Roads, draw_negatives, draw_starts, draw_w
 from graphstrap.methods.skip_gram import SkipGram, find_pairs, skip_gram_loss, with_features
 from graphstrap.recipe import Recipe
 from graphstrap.sparse import SparseMatrix
-from graphstrap.train.step import CapturedStep, EagerStep
+from graphstrap.train.captured_step import CapturedStep
+from graphstrap.train.step import EagerStep
 from graphstrap.view import View, ViewSpec
 
 Array = np.ndarray[Any, Any]

@@ -12,9 +12,9 @@ from in_processes import in_processes
 
 from conftest import make_communities
 from graphstrap.encoders.gcn import GCN
-from graphstrap.estimator import build_model
 from graphstrap.io.export import ids_path
 from graphstrap.layerwise import embed_layers
+from graphstrap.model import Model
 from graphstrap.parallel import ALONE, Workers
 from graphstrap.recipe import Recipe
 from graphstrap.shards import write_shards
@@ -68,7 +68,7 @@ def test_what_two_workers_began_one_ends(tmp_path: Path) -> None:
 def write(workers: Workers, folder: Path) -> dict[str, Any]:
     graph = make_communities(num_nodes=120, num_classes=3, seed=0)
     recipe = Recipe().with_settings({"encoder.hidden_sizes": [16], "encoder.embedding_size": 8})
-    model = build_model(graph, recipe, seed=0)
+    model = Model.build(graph, recipe, seed=0)
     options: dict[str, Any] = {"device": torch.device("cpu"), "rows_per_shard": 50, "ending": "npy", "how": "layers"}
     return {"width": write_shards(model, graph, folder, **options, workers=workers)}
 

@@ -9,7 +9,7 @@ import pytest
 from graphstrap.bench.record import write_record
 from graphstrap.bench.table import recipe_hash
 from graphstrap.errors import InputError
-from graphstrap.recipe import load_recipe
+from graphstrap.recipe_files import load_recipe
 from graphstrap.reproduce.from_bench import cells_of_table
 from graphstrap.reproduce.ledger import Ledger
 from graphstrap.reproduce.tables import find_table, make_cell

@@ -11,7 +11,8 @@ import pytest
 
 from graphstrap.datasets import load
 from graphstrap.errors import InputError
-from graphstrap.recipe import Recipe, shipped_recipes
+from graphstrap.recipe import Recipe
+from graphstrap.recipe_files import shipped_recipes
 from graphstrap.reproduce import variants
 from graphstrap.reproduce.compare import compare_rows, paired_p_value
 from graphstrap.reproduce.ledger import Ledger

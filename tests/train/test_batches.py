@@ -14,10 +14,12 @@ from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL
 from graphstrap.graph import Graph
 from graphstrap.methods import METHODS, Method
-from graphstrap.recipe import SAMPLED_METHODS, Recipe, parse_recipe
+from graphstrap.recipe import SAMPLED_METHODS, Recipe
+from graphstrap.recipe_files import parse_recipe
 from graphstrap.run import Run
 from graphstrap.train import place_graph, train
-from graphstrap.train.step import SampledStep, make_step
+from graphstrap.train.captured_step import make_step
+from graphstrap.train.step import SampledStep
 
 SETTINGS: dict[str, Any] = {
     "encoder.hidden_sizes": [16],

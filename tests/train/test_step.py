@@ -9,7 +9,8 @@ from conftest import make_communities
 from graphstrap.graph import Graph
 from graphstrap.methods import build_bgrl
 from graphstrap.recipe import Recipe
-from graphstrap.train.step import CapturedStep, EagerStep, make_step
+from graphstrap.train.captured_step import CapturedStep, make_step
+from graphstrap.train.step import EagerStep
 
 RECIPE = Recipe().with_settings(
     {

@@ -12,7 +12,9 @@ from graphstrap.datasets import DATASETS, load
 from graphstrap.defaults import choose_recipe
 from graphstrap.features import FeatureTransform
 from graphstrap.graph import Graph
-from graphstrap.recipe import Recipe, load_recipe, shipped_recipes
+from graphstrap.recipe import Recipe
+from graphstrap.recipe_files import load_recipe, shipped_recipes
+from graphstrap.sparse import row_starts
 
 # Ends of edges are drawn as the rank u ** HUB_POWER of a node, u uniform: the node of rank r has a degree in proportion
 # to r ** -0.6, which makes the number of nodes of degree k fall as k ** -2.67.
@@ -106,4 +108,4 @@ def _csr(keys: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
     keys = keys.sort().values
     indices = (keys % num_nodes).to(torch.int32 if num_nodes < 2**31 else torch.int64)
     counts = torch.bincount(keys // num_nodes, minlength=num_nodes)
-    return torch.cat([counts.new_zeros(1), counts.cumsum(0)]), indices
+    return row_starts(counts), indices

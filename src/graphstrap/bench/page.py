@@ -17,7 +17,7 @@ from graphstrap.bench.cells import CELLS, Cells, Record
 from graphstrap.bench.plots import PLOTS
 from graphstrap.io.atomic import atomic_write
 
-_BLOCK = re.compile(r"(<!-- results: (\w+) -->\n).*?(<!-- end of results -->)", flags=re.DOTALL)
+_BLOCK = re.compile(r"(<!-- results: ([\w-]+) -->\n).*?(<!-- end of results -->)", flags=re.DOTALL)
 _NOTHING_YET = "*Not measured yet.*"
 
 

@@ -21,8 +21,8 @@ from graphstrap.bench.memory import PeakMemory
 from graphstrap.bench.sides import build_method
 from graphstrap.bench.timing import time_in_turn
 from graphstrap.recipe import DataRecipe, EncoderRecipe, MethodRecipe, Recipe
+from graphstrap.train.captured_step import make_step
 from graphstrap.train.memory import keep_freed_memory
-from graphstrap.train.step import make_step
 
 FIRST_NODES = 10_000
 SLOPE_FROM = 100_000

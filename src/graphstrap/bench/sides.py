@@ -14,14 +14,15 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from graphstrap.blocks import Block
 from graphstrap.errors import InputError
-from graphstrap.graph import Block, Graph
+from graphstrap.graph import Graph
 from graphstrap.methods import METHODS, Method
 from graphstrap.recipe import Recipe
 from graphstrap.sparse import SparseMatrix
+from graphstrap.train.captured_step import make_step
 from graphstrap.train.memory import keep_freed_memory, release_freed_memory
 from graphstrap.train.precision import computing_in
-from graphstrap.train.step import make_step
 
 TakeStep = Callable[[int], object]
 Start = Callable[[torch.device], TakeStep]

@@ -23,7 +23,8 @@ from graphstrap.estimator import BGRL
 from graphstrap.evaluate import evaluate_many
 from graphstrap.graph import Graph
 from graphstrap.ops import resolve_device
-from graphstrap.recipe import Recipe, shipped_recipes
+from graphstrap.recipe import Recipe
+from graphstrap.recipe_files import shipped_recipes
 from graphstrap.seeds import embed_on_device, fit_seeds
 
 PROTOCOLS = ("reference", "paper")

@@ -32,19 +32,7 @@ NumWorkers = Annotated[
 Engine = Annotated[str, typer.Option(help="What starts the workers: torch, or ray (extra `ray`).")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no notes.")]
 
-SourceColumn = Annotated[str | None, typer.Option(help="Edge column of source ids [default: `source`, or the first].")]
-TargetColumn = Annotated[str | None, typer.Option(help="Edge column of target ids [default: `target`, or the second].")]
-WeightColumn = Annotated[str | None, typer.Option(help="Edge column of weights [default: `weight`].")]
-EdgeTypeColumn = Annotated[str | None, typer.Option(help="Edge column of types [default: `type`].")]
-EdgeTimeColumn = Annotated[str | None, typer.Option(help="Edge column of times [default: `time`].")]
-IdColumn = Annotated[str | None, typer.Option(help="Node column of ids [default: `id`, or the first].")]
-LabelColumn = Annotated[str | None, typer.Option(help="Node column of labels [default: `label`].")]
-SplitColumn = Annotated[str | None, typer.Option(help="Node column of train/val/test [default: `split`].")]
-TypeColumn = Annotated[str | None, typer.Option(help="Node column of types [default: `type`].")]
-NodeTimeColumn = Annotated[str | None, typer.Option(help="Node column of times [default: `time`].")]
-FeatureColumns = Annotated[str | None, typer.Option(help="Feature columns, separated by commas [default: all others].")]
 IgnoreColumns = Annotated[str | None, typer.Option(help="Columns to leave out, separated by commas.")]
-Directed = Annotated[bool, typer.Option("--directed", help="Keep edge directions instead of adding every reverse.")]
 IgnoreUnknownNodes = Annotated[bool, typer.Option("--ignore-unknown-nodes", help="Drop edges that name unknown nodes.")]
 
 

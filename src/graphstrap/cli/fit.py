@@ -10,6 +10,7 @@ import typer
 
 from graphstrap.cli import _options as o
 from graphstrap.cli._supervise import supervise, without_restarts
+from graphstrap.cli._tables import with_table_options
 from graphstrap.cli.resume import resume
 from graphstrap.ensemble import begin_folds, resume_folds
 from graphstrap.errors import InputError
@@ -17,13 +18,16 @@ from graphstrap.estimator import BGRL
 from graphstrap.io.tables import TableOptions
 from graphstrap.ops import resolve_device
 from graphstrap.parallel import Workers, is_worker, joined, load_for, num_restarts
-from graphstrap.recipe import Recipe, load_recipe, parse_settings
+from graphstrap.recipe import Recipe
+from graphstrap.recipe_files import load_recipe
 from graphstrap.run import Run
 from graphstrap.seeds import fit_seeds, seed_folders
+from graphstrap.setting import parse_settings
 from graphstrap.source import Source
 from graphstrap.train import InterruptedTrainingError, Mirror, make_mirrors
 
 
+@with_table_options
 def fit(
     context: typer.Context,
     source: Annotated[
@@ -61,20 +65,8 @@ def fit(
     device: o.Device = "auto",
     workers: o.NumWorkers = 1,
     engine: o.Engine = "torch",
-    source_column: o.SourceColumn = None,
-    target_column: o.TargetColumn = None,
-    weight_column: o.WeightColumn = None,
-    edge_type_column: o.EdgeTypeColumn = None,
-    edge_time_column: o.EdgeTimeColumn = None,
-    id_column: o.IdColumn = None,
-    label_column: o.LabelColumn = None,
-    split_column: o.SplitColumn = None,
-    type_column: o.TypeColumn = None,
-    node_time_column: o.NodeTimeColumn = None,
-    feature_columns: o.FeatureColumns = None,
-    ignore_columns: o.IgnoreColumns = None,
-    directed: o.Directed = False,
-    ignore_unknown_nodes: o.IgnoreUnknownNodes = False,
+    *,
+    tables: TableOptions,
     quiet: o.Quiet = False,
 ) -> None:
     """Train on a graph without looking at its labels; everything lands in a run folder."""
@@ -87,22 +79,6 @@ def fit(
         raise InputError(f"run folder {run} exists: choose another --run, or go on with `graphstrap resume {run}`")
     if restarts:
         raise typer.Exit(supervise(without_restarts(context.obj), run=run, restarts=restarts))
-    options = TableOptions(
-        source=source_column,
-        target=target_column,
-        weight=weight_column,
-        edge_type=edge_type_column,
-        time=edge_time_column,
-        id=id_column,
-        label=label_column,
-        split=split_column,
-        type=type_column,
-        node_time=node_time_column,
-        feature_columns=o.names(feature_columns),
-        ignore_columns=o.names(ignore_columns) or (),
-        directed=directed,
-        ignore_unknown_nodes=ignore_unknown_nodes,
-    )
     settings = parse_settings(set_ or []) | ({"method.name": method} if method != "bgrl" else {})
     if precision is not None:
         settings["train.precision"] = precision
@@ -116,7 +92,7 @@ def fit(
         raise InputError("--folds-of says what --folds cuts: give both")
     on = resolve_device(device)
     (load_recipe(recipe) if recipe not in (None, "default") else Recipe()).with_settings(settings)  # mistakes show now
-    where = Source(source, edges, nodes, options)
+    where = Source(source, edges, nodes, tables)
     earlier = None if from_ is None else BGRL.load(from_)
     estimator = BGRL(
         recipe=recipe or ("default" if earlier is None else earlier.recipe_),

@@ -11,7 +11,7 @@ import typer
 from graphstrap.cli import _options as o
 from graphstrap.environment import describe_environment
 from graphstrap.ops import backend
-from graphstrap.recipe import shipped_recipes
+from graphstrap.recipe_files import shipped_recipes
 from graphstrap.run import Run
 
 

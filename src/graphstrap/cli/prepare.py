@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from graphstrap.cli import _options as o
+from graphstrap.cli._tables import with_table_options
 from graphstrap.errors import InputError
 from graphstrap.io._join_parts import verify_parts
 from graphstrap.io._parts_info import PartsInfo
@@ -27,6 +28,7 @@ from graphstrap.parallel import partition_graph
 from graphstrap.reproduce.memory import parse_bytes
 
 
+@with_table_options
 def prepare(
     edges: o.Edges = None,
     nodes: o.Nodes = None,
@@ -50,20 +52,8 @@ def prepare(
         bool, typer.Option("--derive-features", help="Node types without features get the mean of their neighbours.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store that is there.")] = False,
-    source_column: o.SourceColumn = None,
-    target_column: o.TargetColumn = None,
-    weight_column: o.WeightColumn = None,
-    edge_type_column: o.EdgeTypeColumn = None,
-    edge_time_column: o.EdgeTimeColumn = None,
-    id_column: o.IdColumn = None,
-    label_column: o.LabelColumn = None,
-    split_column: o.SplitColumn = None,
-    type_column: o.TypeColumn = None,
-    node_time_column: o.NodeTimeColumn = None,
-    feature_columns: o.FeatureColumns = None,
-    ignore_columns: o.IgnoreColumns = None,
-    directed: o.Directed = False,
-    ignore_unknown_nodes: o.IgnoreUnknownNodes = False,
+    *,
+    tables: TableOptions,
     quiet: o.Quiet = False,
 ) -> None:
     """Make a store of a graph that may be larger than memory; it is a SOURCE for the other verbs."""
@@ -78,23 +68,7 @@ def prepare(
     job = PrepareOptions(
         parse_bytes(memory), threads, feature_dtype, pca, derive_features, overwrite=overwrite or is_passing
     )
-    options = TableOptions(
-        source=source_column,
-        target=target_column,
-        weight=weight_column,
-        edge_type=edge_type_column,
-        time=edge_time_column,
-        id=id_column,
-        label=label_column,
-        split=split_column,
-        type=type_column,
-        node_time=node_time_column,
-        feature_columns=o.names(feature_columns),
-        ignore_columns=o.names(ignore_columns) or (),
-        directed=directed,
-        ignore_unknown_nodes=ignore_unknown_nodes,
-    )
-    if edges is None and (options != TableOptions(directed=directed) or nodes is not None):
+    if edges is None and (tables != TableOptions(directed=tables.directed) or nodes is not None):
         raise InputError("column options go with --edges, not with --ogb or --store")
     whole = to if not partitions else (store or to.with_name(f".{to.name}.whole"))
     if partitions and to.exists() and not overwrite:
@@ -102,9 +76,9 @@ def prepare(
     try:
         with _bars(quiet=quiet) as report:
             if edges is not None:
-                prepare_tables(edges, nodes, str(whole), options=options, job=job, report=report)
+                prepare_tables(edges, nodes, str(whole), options=tables, job=job, report=report)
             elif ogb is not None:
-                prepare_ogb(str(ogb), str(whole), directed=directed, job=job, report=report)
+                prepare_ogb(str(ogb), str(whole), directed=tables.directed, job=job, report=report)
             graph = open_store(whole)
             if partitions:
                 cut = partition_graph(graph, to, partitions, how=partitioner, overwrite=overwrite, report=report)

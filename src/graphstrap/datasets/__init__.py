@@ -12,16 +12,16 @@ from __future__ import annotations
 import difflib
 import os
 import platform
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from graphstrap.callgraph import stdlib_graph, stdlib_version
-from graphstrap.datasets._cache import kept_path, read_kept, read_or_build
-from graphstrap.datasets._downloads import Download, DownloadError, ppi, through_ogb, through_pyg, wikics
+from graphstrap.datasets._downloads import ppi, through_ogb, through_pyg, wikics
+from graphstrap.datasets._folder import as_name, data_files, data_stores
+from graphstrap.datasets.sources import Builtin, DatasetInfo, Published, describe_graph
 from graphstrap.errors import InputError
 from graphstrap.generate import arxiv_like, mag
 from graphstrap.graph import Graph
@@ -31,87 +31,6 @@ from graphstrap.io.parts import is_parts
 from graphstrap.io.ppi import read_ppi
 from graphstrap.io.store import is_store, open_store
 from graphstrap.io.wikics import read_wikics
-
-
-@dataclass(frozen=True)
-class DatasetInfo:
-    """A line of the list of datasets. Edges are undirected; a size that takes building the graph to know is None."""
-
-    name: str
-    nodes: int | None
-    edges: int | None
-    features: int | None
-    classes: int | None
-    origin: str
-    on_disk: bool
-
-
-@dataclass(frozen=True)
-class Builtin:
-    """A graph that is made on the spot."""
-
-    build: Callable[[], Graph]
-    origin: str
-    stem: Callable[[], str] | None = None  # under which it is kept in the cache, if building takes long
-    sizes: tuple[int, int, int, int] | None = None  # nodes, edges, features, classes, where they are known beforehand
-
-    def load(self, name: str) -> Graph:
-        graph = self.build() if self.stem is None else read_or_build(self.stem(), self.build)
-        return replace(graph, name=name)
-
-    def describe(self, name: str) -> DatasetInfo:
-        if self.sizes is not None:
-            return DatasetInfo(name, *self.sizes, self.origin, on_disk=True)
-        try:
-            graph = self.build() if self.stem is None else read_kept(self.stem())
-        except InputError:  # a Python without the source of its standard library
-            return DatasetInfo(name, None, None, None, None, self.origin, on_disk=False)
-        return _describe_graph(name, graph, self.origin)
-
-
-@dataclass(frozen=True)
-class Published:
-    """A graph of the literature: the stem of its file, its published sizes, and where to get it."""
-
-    stem: str
-    sizes: tuple[int, int, int, int]  # nodes, edges, features, classes, as published
-    origin: str
-    download: Download
-    binarize: bool = False
-    raw_file: str = ""  # in a folder named like the stem: the source's own format
-    read_raw: Callable[[Path], Graph] | None = None
-    class_of_unlabelled: int = -1
-
-    def load(self, name: str) -> Graph:
-        graph = self._read_local()
-        if graph is None:
-            try:
-                graph = read_or_build(name, self.download.run)
-            except DownloadError as error:
-                raise InputError(_not_found(name, self.stem, str(error))) from error
-        return replace(self._completed(graph), name=name)
-
-    def describe(self, name: str) -> DatasetInfo:
-        on_disk = _find_file(self.stem) is not None or self._raw_folder() is not None or kept_path(name).is_file()
-        return DatasetInfo(name, *self.sizes, self.origin, on_disk)
-
-    def _read_local(self) -> Graph | None:
-        path, folder = _find_file(self.stem), self._raw_folder()
-        if path is not None:
-            return read_npz(path, binarize=self.binarize)
-        return self.read_raw(folder) if folder is not None and self.read_raw is not None else None
-
-    def _raw_folder(self) -> Path | None:
-        folder = _data_folder()
-        if folder is None or not self.raw_file:
-            return None
-        places = (folder / self.stem, folder / self.stem / "raw")
-        return next((place for place in places if (place / self.raw_file).is_file()), None)
-
-    def _completed(self, graph: Graph) -> Graph:
-        if self.class_of_unlabelled < 0 or graph.labels is None:
-            return graph
-        return replace(graph, labels=graph.labels.masked_fill(graph.labels < 0, self.class_of_unlabelled))
 
 
 def make_digits() -> Graph:
@@ -198,14 +117,14 @@ def load(name: str | os.PathLike[str], *, device: str = "cpu") -> Graph:
         return join_parts(text)
     if text.endswith(".npz"):
         return read_npz(text)
-    wanted = _as_name(text)
-    aliases = {_as_name(source.stem): known for known, source in DATASETS.items() if isinstance(source, Published)}
+    wanted = as_name(text)
+    aliases = {as_name(source.stem): known for known, source in DATASETS.items() if isinstance(source, Published)}
     wanted = aliases.get(wanted, wanted)
     if wanted in DATASETS:
         return DATASETS[wanted].load(wanted)
     if wanted.startswith(MAG_LIKE):
         return replace(mag(_scale(wanted), device=device), name=wanted)
-    files, stores = _other_files(), _stores()
+    files, stores = _other_files(), data_stores()
     if wanted in files:
         return replace(read_npz(files[wanted]), name=wanted)
     if wanted in stores:
@@ -219,43 +138,17 @@ def describe() -> list[DatasetInfo]:
     return known + [_describe_file(name, path) for name, path in _other_files().items()]
 
 
-def _describe_graph(name: str, graph: Graph | None, origin: str) -> DatasetInfo:
-    if graph is None:
-        return DatasetInfo(name, None, None, None, None, origin, on_disk=True)
-    num_features = max(graph.num_features)
-    return DatasetInfo(
-        name, graph.num_nodes, graph.num_edges // 2, num_features, graph.num_classes, origin, on_disk=True
-    )
-
-
 def _describe_file(name: str, path: Path) -> DatasetInfo:
     try:
-        return _describe_graph(name, read_npz(path), str(path))
+        return describe_graph(name, read_npz(path), str(path))
     except InputError:
-        return _describe_graph(name, None, f"{path} (cannot be read)")
-
-
-def _data_folder() -> Path | None:
-    folder = os.environ.get("GRAPHSTRAP_DATA")
-    return Path(folder).expanduser() if folder else None
-
-
-def _files() -> dict[str, Path]:
-    folder = _data_folder()
-    paths = [] if folder is None else sorted(folder.glob("*.npz"), reverse=True)  # of two names alike the first wins
-    return {_as_name(path.stem): path for path in paths}
+        return describe_graph(name, None, f"{path} (cannot be read)")
 
 
 def _other_files() -> dict[str, Path]:
     """The files that are no known dataset, in order."""
-    known = {_as_name(source.stem) for source in DATASETS.values() if isinstance(source, Published)}
-    return {name: path for name, path in sorted(_files().items()) if name not in known and name not in DATASETS}
-
-
-def _stores() -> dict[str, Path]:
-    folder = _data_folder()
-    found = [] if folder is None else sorted(folder.glob("*.store"))
-    return {_as_name(path.stem): path for path in found if is_store(str(path))}
+    known = {as_name(source.stem) for source in DATASETS.values() if isinstance(source, Published)}
+    return {name: path for name, path in sorted(data_files().items()) if name not in known and name not in DATASETS}
 
 
 def _scale(name: str) -> float:
@@ -266,24 +159,7 @@ def _scale(name: str) -> float:
         raise InputError(f"{name!r} has no scale: take one such as {MAG_LIKE}0.001") from error
 
 
-def _find_file(stem: str) -> Path | None:
-    return _files().get(_as_name(stem))
-
-
-def _as_name(text: str) -> str:
-    return text.lower().replace("_", "-")
-
-
-def _not_found(name: str, stem: str, why: str) -> str:
-    folder = _data_folder()
-    if folder is None:
-        where, fix = "$GRAPHSTRAP_DATA (which is not set)", f"set it to a folder with {stem}.npz, or connect"
-    else:
-        where, fix = f"$GRAPHSTRAP_DATA ({folder})", f"put {stem}.npz there or connect"
-    return f"{name} is not in {where} and could not be downloaded ({why}): {fix}"
-
-
 def _unknown(name: str, known: list[str]) -> str:
-    nearest = difflib.get_close_matches(_as_name(name), known, n=1, cutoff=0.4)
+    nearest = difflib.get_close_matches(as_name(name), known, n=1, cutoff=0.4)
     hint = f"did you mean {nearest[0]}?" if nearest else "see `graphstrap datasets` for their names"
     return f"there is no dataset called {name!r}: {hint}"

@@ -21,6 +21,7 @@ from graphstrap.errors import InputError
 from graphstrap.evaluate._rows import Embeddings, Rows
 from graphstrap.evaluate.protocols import Evaluation
 from graphstrap.graph import Graph
+from graphstrap.sparse import row_starts
 
 Array = np.ndarray[Any, Any]
 
@@ -96,9 +97,7 @@ def select_edges(graph: Graph, keep: Tensor) -> Graph:
         name: None if getattr(graph, name) is None else getattr(graph, name)[keep]
         for name in ("edge_types", "edge_weights", "edge_times", "edge_columns", "edge_ids")
     }
-    return replace(
-        graph, indptr=torch.cat([counts.new_zeros(1), counts.cumsum(0)]), indices=graph.indices[keep], **columns
-    )
+    return replace(graph, indptr=row_starts(counts), indices=graph.indices[keep], **columns)
 
 
 def _unlinked_pairs(keys: Array, num_nodes: int, count: int, random: np.random.Generator) -> Array:

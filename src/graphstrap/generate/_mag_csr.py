@@ -19,6 +19,7 @@ from torch import Tensor
 from graphstrap.csr import count_columns, turn
 from graphstrap.generate._mag_draws import Draw, draw_cites, draw_institutions, draw_writers
 from graphstrap.generate._plan import Plan
+from graphstrap.sparse import row_starts
 
 # Relations from source to target, in the order of a row.
 RELATIONS = ("reverse_cites", "cites", "writes", "reverse_writes", "affiliated_with", "reverse_affiliated_with")
@@ -59,7 +60,7 @@ def draw_half(plan: Plan, draw: Draw, *, num_rows: int, num_columns: int, chunk_
         counts.append(torch.bincount(keys // num_columns, minlength=len(rows)))
         columns.append((keys % num_columns).int())
     degrees = torch.cat(counts)
-    return Half(torch.cat([degrees.new_zeros(1), degrees.cumsum(0)]), torch.cat(columns), num_columns)
+    return Half(row_starts(degrees), torch.cat(columns), num_columns)
 
 
 def draw_edges(plan: Plan, *, chunk_rows: int, max_edges: int) -> Edges:
@@ -73,7 +74,7 @@ def draw_edges(plan: Plan, *, chunk_rows: int, max_edges: int) -> Edges:
     cited, written, members = (count_columns(half.indices, half.num_columns) for half in (cites, writes, belongs))
     citing, written_by, affiliated = (half.indptr.diff() for half in (cites, writes, belongs))
     degrees = torch.cat([citing + cited + written_by, written + affiliated, members])
-    indptr = torch.cat([degrees.new_zeros(1), degrees.cumsum(0)])
+    indptr = row_starts(degrees)
     del degrees
     filler = _Filler.of(indptr, max_edges=max_edges)
     authors, institutions = num_papers, num_papers + num_authors

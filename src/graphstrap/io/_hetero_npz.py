@@ -18,7 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphstrap.graph import Features, Graph, Splits, as_features
+from graphstrap.blocks import Features, as_features
+from graphstrap.graph import Graph, Splits
 from graphstrap.io._archive import Archive, Array
 
 

@@ -10,15 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphstrap.blocks import Block
 from graphstrap.errors import InputError
-from graphstrap.graph import Block, Graph, Splits
+from graphstrap.graph import Graph, Splits
 from graphstrap.io._arrays import checksum
 from graphstrap.io._parts_info import PartsInfo, read_part_info, read_parts_info
 from graphstrap.io._store_info import StoreInfo
 from graphstrap.io._verify import check_range, check_rows, check_sorted, check_values
 from graphstrap.io.parts import Part, open_part
 from graphstrap.quantised import QuantisedMatrix
-from graphstrap.sparse import SparseMatrix, row_positions
+from graphstrap.sparse import SparseMatrix, row_positions, row_starts
 
 
 def verify_parts(
@@ -48,7 +49,7 @@ def join_parts(path: str | os.PathLike[str]) -> Graph:
     rows = [part.own for part in parts]
     order = torch.argsort(torch.cat([_nodes(part) for part in parts]))
     degrees = torch.cat([own.in_degrees for own in rows])
-    edges = row_positions(_offsets(degrees), order)
+    edges = row_positions(row_starts(degrees), order)
 
     def of_nodes(get: Callable[[Graph], Tensor | None]) -> Tensor | None:
         columns = [column for column in map(get, rows) if column is not None]
@@ -61,7 +62,7 @@ def join_parts(path: str | os.PathLike[str]) -> Graph:
     indices = of_edges("indices")
     assert indices is not None
     graph = Graph(
-        indptr=_offsets(degrees.index_select(0, order)),
+        indptr=row_starts(degrees.index_select(0, order)),
         indices=indices,
         features=tuple(_joined_block(rows, t) for t in range(len(found.info.blocks))),
         type_offsets=parts[0].type_offsets,
@@ -132,7 +133,7 @@ def _check_structure(parts: list[Part]) -> None:
         if own.edge_types is not None:
             check_range("edge types", own.edge_types, part.num_relations)
         degrees[nodes] = own.in_degrees
-    indptr = _offsets(degrees)
+    indptr = row_starts(degrees)
     for part in parts:
         if not torch.equal(part.first_edges, indptr.index_select(0, _nodes(part))):
             raise ValueError(f"part {part.number} does not say where the edges of its nodes stand in the whole")
@@ -154,10 +155,6 @@ def _check_times(parts: list[Part]) -> None:
 def _nodes(part: Part) -> Tensor:
     assert part.own.node_ids is not None
     return part.own.node_ids
-
-
-def _offsets(counts: Tensor) -> Tensor:
-    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
 
 
 def _joined_splits(rows: list[Graph], order: Tensor) -> Splits | None:

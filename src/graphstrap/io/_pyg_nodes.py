@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphstrap.blocks import Block, Features, as_features
 from graphstrap.errors import InputError
-from graphstrap.graph import Block, Features, Graph, as_features
+from graphstrap.graph import Graph
 from graphstrap.io._splits import splits_from_masks
 from graphstrap.sparse import SparseMatrix
 

@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphstrap.blocks import Block
 from graphstrap.errors import InputError
-from graphstrap.graph import Block, Graph
+from graphstrap.graph import Graph
 from graphstrap.io._arrays import dtype_name
 from graphstrap.io._building import StoreBuilder, build_store
 from graphstrap.io._parts_info import PART_FILE, PART_FORMAT, PARTS_FILE, PARTS_FORMAT, digest_of, part_name
@@ -25,7 +26,7 @@ from graphstrap.io.atomic import flush_folder
 from graphstrap.io.store import describe, edge_type_dtype
 from graphstrap.quantised import QuantisedMatrix
 from graphstrap.scaled import ScaledMatrix, sample_rows
-from graphstrap.sparse import SparseMatrix, row_positions
+from graphstrap.sparse import SparseMatrix, row_positions, row_starts
 
 NUM_HOT = 1 << 20  # how many of the busiest nodes are named
 _EDGES_AT_ONCE = 1 << 22
@@ -116,7 +117,7 @@ def _write_part(builder: StoreBuilder, graph: Graph, nodes: Tensor, codes: Tenso
     builder.write("nodes", nodes)
     first_edges = graph.indptr.index_select(0, nodes)
     degrees = graph.indptr.index_select(0, nodes + 1) - first_edges
-    indptr = torch.cat([degrees.new_zeros(1), degrees.cumsum(0)])
+    indptr = row_starts(degrees)
     builder.write("indptr", indptr)
     builder.write("first_edges", first_edges)
     _write_edges(builder, graph, nodes, indptr, codes)
@@ -177,7 +178,7 @@ def _row_chunks(indptr: Tensor) -> Iterator[slice]:
 def _write_block(builder: StoreBuilder, name: str, block: Block, rows: Tensor) -> None:
     if isinstance(block, SparseMatrix):
         counts = block.indptr.index_select(0, rows + 1) - block.indptr.index_select(0, rows)
-        indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        indptr = row_starts(counts)
         builder.write(f"{name}.indptr", indptr)
         for part in ("indices", "values"):
             column = getattr(block, part)

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphstrap.blocks import Features
 from graphstrap.errors import InputError
-from graphstrap.graph import Features, Graph
+from graphstrap.graph import Graph
 from graphstrap.io._columns import choose_edge_columns
 from graphstrap.io._database import connect
 from graphstrap.io._files import open_table

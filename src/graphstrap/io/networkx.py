@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from graphstrap.blocks import Block
 from graphstrap.errors import InputError
-from graphstrap.graph import Block, Graph
+from graphstrap.graph import Graph
 from graphstrap.io._attributes import Attributes, as_ids
 from graphstrap.io._splits import splits_from_masks
 

@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from graphstrap.blocks import Block, Features, as_features
 from graphstrap.errors import InputError
-from graphstrap.graph import Block, Features, Graph, Splits, as_features
+from graphstrap.graph import Graph, Splits
 from graphstrap.io._archive import Archive, Array
 from graphstrap.io._hetero_npz import read_hetero
 from graphstrap.io._splits import splits_from_masks

@@ -16,8 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from graphstrap.blocks import block_tensors
 from graphstrap.errors import InputError
-from graphstrap.graph import Graph, block_tensors
+from graphstrap.graph import Graph
 from graphstrap.io._parts_info import MAX_PARTS
 from graphstrap.io._streaming import SLACK, row_chunks, streaming
 from graphstrap.io._write_edges import Report

@@ -29,8 +29,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphstrap.blocks import Block, Features
 from graphstrap.errors import InputError
-from graphstrap.graph import Block, Features, Graph, Splits
+from graphstrap.graph import Graph, Splits
 from graphstrap.io._arrays import open_array
 from graphstrap.io._parts_info import PARTS_FILE, PartsInfo, open_tensor, read_part_info, read_parts_info
 from graphstrap.io._store_info import StoreInfo

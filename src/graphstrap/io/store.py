@@ -25,8 +25,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphstrap.blocks import Block
 from graphstrap.errors import InputError
-from graphstrap.graph import Block, Graph, Splits, Transpose
+from graphstrap.graph import Graph, Splits, Transpose
 from graphstrap.io._arrays import as_tensor, checksum, open_array
 from graphstrap.io._building import StoreBuilder, build_store
 from graphstrap.io._store_info import StoreInfo, is_store, read_info

@@ -37,8 +37,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from graphstrap.blocks import Block
 from graphstrap.encoders.gcn import glorot
-from graphstrap.graph import Block, Graph
+from graphstrap.graph import Graph
 from graphstrap.methods.bgrl import target_decay_at
 from graphstrap.ops import linear, move_average
 from graphstrap.sampling import part_of

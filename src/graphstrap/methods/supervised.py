@@ -28,10 +28,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from graphstrap.blocks import Block, Features
 from graphstrap.encoders import ENCODERS
 from graphstrap.encoders.gcn import glorot
 from graphstrap.encoders.mlp import dropout
-from graphstrap.graph import Block, Features, Graph
+from graphstrap.graph import Graph
 from graphstrap.keep import child_seed
 from graphstrap.ops import propagate
 from graphstrap.sparse import SparseMatrix

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from graphstrap.parallel.workers import PATIENCE, Workers
-from graphstrap.sparse import row_positions
+from graphstrap.sparse import row_positions, row_starts
 
 
 class Answer(NamedTuple):
@@ -60,7 +60,7 @@ class Exchange:
             return Answer(None, [column.index_select(0, back) for column in found])
         counts = self._send(mine.counts, was_asked, asked)
         found = unpack(self._send(table, _sums(mine.counts, was_asked), _sums(counts, asked)), kinds)
-        rows = row_positions(_offsets(counts), back)
+        rows = row_positions(row_starts(counts), back)
         return Answer(counts.index_select(0, back), [column.index_select(0, rows) for column in found])
 
     def close(self) -> None:
@@ -100,9 +100,5 @@ def unpack(table: Tensor, kinds: Sequence[tuple[torch.dtype, tuple[int, ...]]]) 
 
 def _sums(counts: Tensor, groups: Tensor) -> Tensor:
     """Sums of `counts` over successive groups of so many."""
-    ends = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    ends = row_starts(counts)
     return ends.index_select(0, groups.cumsum(0)) - ends.index_select(0, groups.cumsum(0) - groups)
-
-
-def _offsets(counts: Tensor) -> Tensor:
-    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])

@@ -12,13 +12,14 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from graphstrap.graph import Features, Graph
+from graphstrap.blocks import Features
+from graphstrap.graph import Graph
 from graphstrap.io.parts import Part
 from graphstrap.parallel.exchange import Answer, Exchange
 from graphstrap.quantised import QuantisedMatrix
 from graphstrap.sampling.gather import to_device
 from graphstrap.scaled import Raw, ScaledMatrix
-from graphstrap.sparse import SparseMatrix
+from graphstrap.sparse import SparseMatrix, row_starts
 
 Columns = list[Tensor]
 
@@ -126,7 +127,7 @@ class _Kind:
         if answer.counts is None:
             return Answer(None, [column.index_select(0, rows) for column in answer.columns])
         indices, values, *more = answer.columns
-        found = SparseMatrix(_offsets(answer.counts), indices, values, 0).select_rows(rows)
+        found = SparseMatrix(row_starts(answer.counts), indices, values, 0).select_rows(rows)
         counts = answer.counts.index_select(0, rows)
         return Answer(counts, [found.indices, found.values, *(column.index_select(0, rows) for column in more)])
 
@@ -134,7 +135,7 @@ class _Kind:
         raw = self.scaled.raw
         if answer.counts is not None:
             indices, values, *more = answer.columns
-            return SparseMatrix(_offsets(answer.counts), indices, values, int(raw.shape[1])), more
+            return SparseMatrix(row_starts(answer.counts), indices, values, int(raw.shape[1])), more
         table, *more = answer.columns
         return QuantisedMatrix(table, raw.scale, raw.offset) if isinstance(raw, QuantisedMatrix) else table, more
 
@@ -149,7 +150,3 @@ def _moved(rows: Raw, device: torch.device) -> Raw:
     if isinstance(rows, QuantisedMatrix):
         rows = rows.to_dense()
     return rows.to(device) if isinstance(rows, Tensor) else rows.map(lambda tensor: tensor.to(device))
-
-
-def _offsets(counts: Tensor) -> Tensor:
-    return torch.cat([counts.new_zeros(1), counts.cumsum(0)])

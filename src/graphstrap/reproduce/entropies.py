@@ -28,7 +28,8 @@ from graphstrap.many_graphs import training_part
 from graphstrap.methods.mvgrl import free_bytes
 from graphstrap.model import Model
 from graphstrap.ops import resolve_device
-from graphstrap.recipe import Recipe, load_recipe
+from graphstrap.recipe import Recipe
+from graphstrap.recipe_files import load_recipe
 from graphstrap.report.attention import attention_entropy, with_self_loops
 from graphstrap.reproduce.cells import protocols_of, where_from
 from graphstrap.reproduce.ledger import Row

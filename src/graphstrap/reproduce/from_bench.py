@@ -9,7 +9,7 @@ from typing import Any
 
 from graphstrap.bench.record import read_record
 from graphstrap.bench.table import recipe_hash
-from graphstrap.recipe import load_recipe
+from graphstrap.recipe_files import load_recipe
 from graphstrap.reproduce.ledger import Row
 from graphstrap.reproduce.variants import changed_settings, settings_id
 

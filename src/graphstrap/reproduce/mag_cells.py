@@ -21,7 +21,8 @@ from graphstrap.datasets import MAG_LIKE, load
 from graphstrap.estimator import BGRL
 from graphstrap.graph import Graph
 from graphstrap.ops import resolve_device
-from graphstrap.recipe import Recipe, load_recipe
+from graphstrap.recipe import Recipe
+from graphstrap.recipe_files import load_recipe
 from graphstrap.reproduce.cells import where_from
 from graphstrap.reproduce.ledger import Row
 from graphstrap.reproduce.mag_frozen import frozen_accuracy, propagation_accuracy

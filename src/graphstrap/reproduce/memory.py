@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import re
 
+from graphstrap.blocks import Block
 from graphstrap.errors import InputError
-from graphstrap.graph import Block, Graph
+from graphstrap.graph import Graph
 from graphstrap.recipe import MethodRecipe, Recipe
 from graphstrap.sparse import SparseMatrix
 

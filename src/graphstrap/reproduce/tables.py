@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from graphstrap.datasets import DATASETS, Published
+from graphstrap.datasets import DATASETS
+from graphstrap.datasets.sources import Published
 from graphstrap.errors import InputError
 from graphstrap.reproduce.cells import protocols_of, summarize
 from graphstrap.reproduce.ledger import Ledger, Row

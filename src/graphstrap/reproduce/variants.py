@@ -14,7 +14,8 @@ from typing import Any
 
 from graphstrap.encoders import ENCODERS
 from graphstrap.errors import InputError
-from graphstrap.recipe import SECTIONS, Recipe, load_recipe, shipped_recipes
+from graphstrap.recipe import SECTIONS, Recipe
+from graphstrap.recipe_files import load_recipe, shipped_recipes
 
 # --quick: so many steps, fewer where each takes long, and so many negatives where there would be all nodes.
 QUICK_STEPS = 100

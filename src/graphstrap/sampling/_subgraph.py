@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from graphstrap.graph import Graph
-from graphstrap.sparse import row_positions
+from graphstrap.sparse import row_positions, row_starts
 
 NOT_FOUND = torch.iinfo(torch.int32).max
 
@@ -118,7 +118,7 @@ def assemble(graph: Graph, found: Found, hops: list[Hop], *, num_roots: int, mis
     if len(graph.features) > 1:
         order, offsets = _by_type(graph, nodes)
         place_of = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
-        moved = row_positions(torch.cat([counts.new_zeros(1), counts.cumsum(0)]), order)
+        moved = row_positions(row_starts(counts), order)
         edges, indices = edges[moved], place_of[indices.long()[moved]].int()
         factors = None if factors is None else factors[moved]
         nodes, counts = nodes[order], counts[order]
@@ -132,7 +132,7 @@ def assemble(graph: Graph, found: Found, hops: list[Hop], *, num_roots: int, mis
         graph,
         nodes=nodes,
         edges=edges,
-        indptr=torch.cat([counts.new_zeros(1), counts.cumsum(0)]),
+        indptr=row_starts(counts),
         indices=indices,
         weights=weights,
         num_roots=num_roots,

@@ -15,7 +15,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from graphstrap.graph import Block, Features, Graph
+from graphstrap.blocks import Block, Features
+from graphstrap.graph import Graph
 from graphstrap.quantised import QuantisedMatrix
 from graphstrap.scaled import ScaledMatrix
 from graphstrap.sparse import SparseMatrix

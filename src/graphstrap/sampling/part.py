@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
-import torch
 from torch import Tensor
 
-from graphstrap.graph import Block, Graph
+from graphstrap.blocks import Block
+from graphstrap.graph import Graph
 from graphstrap.scaled import ScaledMatrix, take_rows
+from graphstrap.sparse import row_starts
 
 
 def part_of(batch: Graph, is_wanted: Tensor) -> Graph:
@@ -31,7 +32,7 @@ def part_of(batch: Graph, is_wanted: Tensor) -> Graph:
     sizes = [int(is_kept[first:last].sum()) for first, last in pairwise(batch.type_offsets)]
     return replace(
         batch,
-        indptr=torch.cat([counts.new_zeros(1), counts.cumsum(0)]),
+        indptr=row_starts(counts),
         indices=place.index_select(0, batch.indices.index_select(0, edges).long()).to(batch.indices.dtype),
         features=tuple(
             _rows(x, is_kept[a:b]) for x, (a, b) in zip(batch.features, pairwise(batch.type_offsets), strict=True)

@@ -13,7 +13,8 @@ from dataclasses import fields
 import torch
 from torch import Tensor
 
-from graphstrap.graph import Graph, block_tensors
+from graphstrap.blocks import block_tensors
+from graphstrap.graph import Graph
 
 Made = tuple[Graph, "torch.cuda.Event | None"]
 

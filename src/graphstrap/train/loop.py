@@ -14,12 +14,13 @@ from torch import Tensor
 from graphstrap.graph import Graph
 from graphstrap.methods import Method
 from graphstrap.recipe import Recipe
+from graphstrap.train.captured_step import StepsTogether, make_step
 from graphstrap.train.interrupt import Interrupt
 from graphstrap.train.log import Journal, Log
 from graphstrap.train.memory import keep_freed_memory
 from graphstrap.train.mirror import Mirror
 from graphstrap.train.progress import TrainingBar
-from graphstrap.train.step import EagerStep, StepsTogether, make_step
+from graphstrap.train.step import EagerStep
 
 Evaluate = Callable[[Method], dict[str, float]]
 MakeStep = Callable[..., EagerStep]

@@ -1,0 +1,130 @@
+"""Models trained on a graph: it is put where it belongs, they go through the loop of `train/` or `parallel/`, are
+evaluated on the way, and end as frozen encoders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from graphstrap.embed import class_probabilities, embed, with_labels_to_learn
+from graphstrap.encoders import recalibrate_batch_norm
+from graphstrap.evaluate import evaluate
+from graphstrap.graph import Graph
+from graphstrap.io.parts import Part
+from graphstrap.layerwise import full_pass_fits, has_layers, recalibrate_layers
+from graphstrap.many_graphs import training_part
+from graphstrap.methods import Method, frozen_encoder
+from graphstrap.methods.semi_supervised import SemiSupervised
+from graphstrap.model import Model
+from graphstrap.parallel import ALONE, Workers, train_in_parallel
+from graphstrap.part_layers import finish_in_parts
+from graphstrap.run import Run
+from graphstrap.train import Evaluate, Mirror, Trainee, place_graph, train_together
+
+Records = list[dict[str, Any]]
+
+
+def train_models(
+    models: Sequence[Model],
+    graph: Graph,
+    prepared: Graph,
+    runs: Sequence[Run | None],
+    *,
+    device: torch.device,
+    mirrors: Sequence[Mirror] = (),
+    progress: bool = False,
+    workers: Workers = ALONE,
+) -> list[Records]:
+    """Train models of one recipe side by side, or one by several workers, and return what each has logged; `prepared`
+    is the graph as their common transform gives it."""
+    model, recipe = models[0], models[0].recipe
+    on_device = place_graph(
+        with_labels_to_learn(training_part(prepared, recipe.data.training_graphs), model), recipe, device
+    )
+    if isinstance(on_device, Part):
+        own = with_labels_to_learn(model.transform.when_read(on_device.own), model)
+        on_device = replace(on_device, own=own)
+    trainees = []
+    for model, run in zip(models, runs, strict=True):
+        model.module.to(device)
+        trainees.append(Trainee(model.method, model.seed, run, _evaluation(model, graph, on_device), mirrors))
+    if not workers.is_alone:
+        assert len(trainees) == 1
+        logs = [train_in_parallel(trainees[0], on_device, recipe=recipe, workers=workers, progress=progress)]
+    else:
+        logs = train_together(trainees, on_device, recipe=recipe, progress=progress)
+    for model, run in zip(models, runs, strict=True):
+        if isinstance(on_device, Part):
+            finish_in_parts(model, on_device, workers)
+        elif workers.is_first:
+            finish(model, on_device)
+        if workers.is_first and run is not None:
+            model.save(run.folder)
+        workers.take_module_from_first(model.module)
+    return logs
+
+
+def _evaluation(model: Model, graph: Graph, prepared: Graph) -> Evaluate | None:
+    """How a model is evaluated while it trains; None where there is nothing to evaluate with."""
+    if graph.labels is None or (graph.labels.dim() == 2 and graph.splits is None) or isinstance(graph, Part):
+        return None
+    if isinstance(model.method, SemiSupervised):
+        return _validation(model, graph, prepared)
+    protocol = "paper" if graph.labels.dim() == 1 else "adamw"
+
+    def evaluate_now(method: Method) -> dict[str, float]:
+        device = next(model.module.parameters()).device
+        with _finished(model, prepared):
+            h = embed(model, graph, device=device)
+        outcome = evaluate(torch.from_numpy(h).to(device), graph, protocol=protocol, num_runs=1)
+        return {outcome.metric.replace("-", "_"): outcome.mean}
+
+    return evaluate_now
+
+
+def _validation(model: Model, graph: Graph, prepared: Graph) -> Evaluate | None:
+    """The accuracy on validation nodes of the first split; None where there is none."""
+    if graph.splits is None or graph.labels is None:
+        return None
+    nodes = (graph.splits.val[:, 0] & (graph.labels >= 0)).nonzero().squeeze(1)
+    if len(nodes) == 0:
+        return None
+    wanted = graph.labels[nodes].cpu().numpy()
+
+    def evaluate_now(method: Method) -> dict[str, float]:
+        device = next(model.module.parameters()).device
+        with _finished(model, prepared):
+            found = class_probabilities(model, graph, nodes=nodes, device=device).argmax(1)
+        return {"accuracy": 100.0 * float((found == wanted).mean())}
+
+    return evaluate_now
+
+
+def finish(model: Model, prepared: Graph) -> None:
+    """What turns trained weights into a frozen encoder."""
+    if model.recipe.encoder.batch_norm_statistics != "recalibrated":
+        return
+    method, encoder = model.method, frozen_encoder(model.method)
+    if isinstance(method, SemiSupervised):
+        prepared = method.inputs(prepared, whole_graph_labels=True)
+    device = next(encoder.parameters()).device
+    if has_layers(encoder) and not full_pass_fits(encoder, prepared, device):
+        recalibrate_layers(encoder, prepared, device=device)
+    else:
+        recalibrate_batch_norm(encoder, prepared.to(device).with_readable_features())
+
+
+@contextmanager
+def _finished(model: Model, prepared: Graph) -> Iterator[None]:
+    """The model as it would be if training ended now; afterwards it is as it was."""
+    encoder = frozen_encoder(model.method)
+    before = {name: buffer.clone() for name, buffer in encoder.named_buffers()}
+    finish(model, prepared)
+    yield
+    for name, buffer in encoder.named_buffers():
+        buffer.copy_(before[name])

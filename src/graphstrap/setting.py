@@ -1,0 +1,103 @@
+"""One setting: its rules, whether a value keeps to them, and its text.
+
+What breaks a rule is an InputError that names the key, what it takes and what it got.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import field
+from typing import Any, get_args, get_origin
+
+from graphstrap.errors import InputError
+
+_LARGEST, _MOST_VALUES = 1 << 53, 1000
+
+
+def setting(default: Any, **rules: Any) -> Any:
+    """A field with its rules: `choices` (and `advice` beyond them), `low` and `high` (both inclusive)."""
+    return field(default=default, metadata=rules)
+
+
+def check_key(key: str, known: list[str]) -> None:
+    if key not in known:
+        raise InputError(f"there is no setting {key!r}{nearest(key, known)}")
+
+
+def nearest(word: str, known: list[str]) -> str:
+    """A hint to the known word that is most like this one; nothing if none is."""
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.4)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def checked_value(key: str, value: Any, kind: Any, rules: Mapping[str, Any]) -> Any:
+    """The value as the field's type, or an error that says what the field takes."""
+    if get_origin(kind) is tuple:
+        item_kinds = get_args(kind)
+        if not isinstance(value, list | tuple):
+            raise InputError(f"{key} takes a list such as {toml_value(_example(item_kinds))}, got {value!r}")
+        if item_kinds[-1] is Ellipsis:
+            item_kinds = (item_kinds[0],) * len(value)
+        if len(value) > _MOST_VALUES:
+            raise InputError(f"{key} takes at most {_MOST_VALUES} values, got {len(value)}")
+        if len(value) != len(item_kinds):
+            raise InputError(f"{key} takes {len(item_kinds)} values, got {len(value)}")
+        return tuple(checked_value(key, item, k, rules) for item, k in zip(value, item_kinds, strict=True))
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        raise InputError(f"{key} must be at most {_LARGEST}")
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+        raise InputError(f"{key} takes {names[kind]}, got {value!r}")
+    if "choices" in rules and value not in rules["choices"]:
+        advice = f"; {rules['advice']}" if "advice" in rules else ""
+        raise InputError(f"{key} must be one of {', '.join(rules['choices'])}, got {value!r}{advice}")
+    if ("low" in rules and not value >= rules["low"]) or ("high" in rules and not value <= rules["high"]):
+        bounds = f"between {rules['low']} and {rules['high']}" if "high" in rules else f"at least {rules['low']}"
+        raise InputError(f"{key} must be {bounds}, got {value!r}")
+    return value
+
+
+def _example(kinds: tuple[Any, ...]) -> tuple[Any, ...]:
+    return {int: (256,), str: ("cites=40,40",)}.get(kinds[0], (0.2, 0.3))
+
+
+def toml_value(value: Any) -> str:
+    """The value as it is written in TOML."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # JSON's text is TOML's but for this
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(toml_value(item) for item in value) + "]"
+    return repr(value)
+
+
+def named_fan_outs(entry: str, num_hops: int) -> tuple[str, list[int]]:
+    """`"cites=40,20"` to ("cites", [40, 20])."""
+    name, _, numbers = entry.rpartition("=")
+    row = [int(text) for text in numbers.split(",") if text.strip().isdigit()]
+    if not name or len(row) != num_hops or len(row) != len(numbers.split(",")):
+        raise InputError(
+            f"sampling.relation_fan_outs takes entries such as {'cites=' + ','.join(['40'] * max(1, num_hops))!r}, "
+            f"a number for each of the {num_hops} hops of sampling.fan_outs, got {entry!r}"
+        )
+    return name.strip(), row
+
+
+def parse_settings(assignments: Iterable[str]) -> dict[str, Any]:
+    """`["train.steps=2000", "encoder.norm=layer"]` to a dictionary; values are TOML, bare words are text."""
+    settings: dict[str, Any] = {}
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        if not equals:
+            raise InputError(f"--set takes KEY=VALUE such as train.steps=2000, got {assignment!r}")
+        try:
+            settings[key.strip()] = tomllib.loads(f"value = {text.strip()}")["value"]
+        except tomllib.TOMLDecodeError:
+            settings[key.strip()] = text.strip()
+    return settings
