@@ -24,7 +24,7 @@ from graphstrap.embed import prepare
 from graphstrap.generate import mag
 from graphstrap.graph import Graph
 from graphstrap.model import Model
-from graphstrap.recipe import load_recipe
+from graphstrap.recipe_files import load_recipe
 from graphstrap.train.batches import BatchMaker, place_graph
 from graphstrap.train.step import EagerStep, SampledStep
 
