@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from graphstrap.graph import Graph
 from graphstrap.ops._triton import chunks
 from graphstrap.recipe import ENCODER_NAMES
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a shell's background, where children would ignore it, too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)
 
 

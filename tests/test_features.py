@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import make_random_graph
+import graphstrap as gs
+from conftest import make_communities, make_random_graph
 from graphstrap import scaled
 from graphstrap.errors import InputError
 from graphstrap.features import FeatureTransform, structural_features
@@ -155,3 +156,19 @@ def test_a_table_too_large_to_hold_gets_no_columns_beside(monkeypatch: pytest.Mo
     monkeypatch.setattr(scaled, "MANY_VALUES", 10)
     with pytest.raises(InputError, match="structural_columns"):
         transform(dense_graph())
+
+
+def test_communities_are_found_beside_features_that_are_noise() -> None:
+    """Two columns of noise: without structural columns there is nothing to tell communities by."""
+    graph = make_communities(num_nodes=150, num_classes=3, seed=0)
+    noise = torch.randn(150, 2, generator=torch.Generator().manual_seed(0))
+    graph = replace(graph.with_features(noise), feature_names=None)
+    settings = {"train.steps": 60, "encoder.hidden_sizes": [32], "encoder.embedding_size": 16}
+    missing, always = (
+        gs.evaluate(
+            gs.BGRL(settings={**settings, "data.structural_columns": columns}, device="cpu").fit(graph).embed(graph),
+            graph,
+        ).mean
+        for columns in ("missing", "always")
+    )
+    assert always > missing + 10

@@ -2,8 +2,7 @@
 
 Its rules were found by hand on Cora, CiteSeer, Photo, BlogCatalog, Actor and a few others, scored on their test nodes
 (docs/LOG.md): on those graphs its numbers flatter it. Strong masking is what makes short training pay, as long as there
-are enough feature columns and edges left to predict from. The rule for structural columns beside features concerns none
-of those graphs: it was added for features that say nothing of the edges (docs/LOG.md).
+are enough feature columns and edges left to predict from.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from graphstrap.many_graphs import training_part
 from graphstrap.own_features import neighbor_likeness
 from graphstrap.recipe import DataRecipe, EncoderRecipe, MethodRecipe, Recipe, TrainRecipe, ViewsRecipe
 from graphstrap.recipe_files import load_recipe
-from graphstrap.scaled import is_large, sample_rows
+from graphstrap.scaled import sample_rows
 from graphstrap.sparse import SparseMatrix
 
 
@@ -33,7 +32,6 @@ class Statistics:
     num_columns: int
     is_bag: bool  # non-negative and mostly zero, as counts of words are
     likeness: float  # of linked nodes' features, see `neighbor_likeness`
-    fits: bool = True  # whether features can be held at once
 
     @classmethod
     def of(cls, graph: Graph) -> Statistics:
@@ -47,7 +45,6 @@ class Statistics:
             num_columns=max((int(block.shape[1]) for block in blocks), default=0),
             is_bag=is_bag,
             likeness=graph.likeness if isinstance(graph, Part) else neighbor_likeness(scaled),
-            fits=not isinstance(graph, Part) and not any(is_large(block) for block in blocks),
         )
 
 
@@ -59,11 +56,10 @@ def choose_recipe(graph: Graph) -> tuple[Recipe, list[str]]:
     drop = 0.5 if s.mean_degree >= 2 else 0.3
     hidden, embedding = (512, 256) if s.num_nodes < 5_000 else (256, 128)
     own_features = 64 if s.likeness < 0.05 else 0
-    is_vague = 0 < s.num_columns < 30 and s.likeness < 0.05 and s.fits
     steps = 300
     recipe = Recipe(
         name="default",
-        data=DataRecipe(feature_scaling=scaling, structural_columns="always" if is_vague else "missing"),
+        data=DataRecipe(feature_scaling=scaling),
         views=ViewsRecipe(edge_drop_probs=(drop, drop), feature_mask_probs=(mask, mask)),
         encoder=EncoderRecipe(
             hidden_sizes=(hidden,),
@@ -91,11 +87,9 @@ def _reasons(s: Statistics, recipe: Recipe) -> list[str]:
     kind = (
         "counts, mostly zero" if s.is_bag else "measurements" if s.num_columns else "none given, structural ones made"
     )
-    encoder, views, data = recipe.encoder, recipe.views, recipe.data
-    beside = f"structural columns put beside them: there are {s.num_columns}, alike in linked nodes by {s.likeness:.2f}"
+    encoder, views = recipe.encoder, recipe.views
     return [
-        f"features scaled by {data.feature_scaling}: {kind}",
-        *([beside] if data.structural_columns == "always" else []),
+        f"features scaled by {recipe.data.feature_scaling}: {kind}",
         f"feature columns masked with probability {views.feature_mask_probs[0]}: there are {s.num_columns}",
         f"edges dropped with probability {views.edge_drop_probs[0]}: {s.mean_degree:.1f} edges a node",
         f"{encoder.own_features} columns of own features appended: linked nodes are alike by {s.likeness:.2f}",

@@ -100,9 +100,8 @@ def test_a_part_builds_the_model_of_the_whole(tmp_path: Path, monkeypatch: pytes
         graph = replace(make_communities(num_nodes=60, num_classes=3, seed=0), features=(torch.rand(60, 7),))
         partition_graph(graph, tmp_path / f"parts-{large}", 3, how="streaming")
         part = open_part(tmp_path / f"parts-{large}", 1)
-        without = {"data.structural_columns": "missing"}  # which take the whole graph: a part gets none beside features
-        assert choose_recipe(part)[0] == choose_recipe(graph)[0].with_settings(without)
-        recipe = choose_recipe(part)[0].with_settings({"encoder.own_features": 3})
+        assert choose_recipe(part) == choose_recipe(graph)
+        recipe = choose_recipe(graph)[0].with_settings({"encoder.own_features": 3})
         ours, theirs = (Model.build(one, recipe, seed=0).contents() for one in (part, graph))
         assert ours[1] == theirs[1]
         for key, tensor in theirs[0].items():
