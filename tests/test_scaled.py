@@ -153,7 +153,7 @@ x.clone()
 def test_a_graph_larger_than_the_limit_is_trained_and_embedded(tmp_path: Path) -> None:
     """Under a limit of the system on what a process may own, which is smaller than the store. (`prepare` under a limit:
     tests/io/test_prepare.py; all three: benchmarks/large.py.)"""
-    limit, num_nodes, num_edges, num_columns = 900 * 10**6, 2_000_000, 1_000_000, 128
+    limit, num_nodes, num_edges, num_columns = 900 * 10**6, 1_000_000, 500_000, 256
     names = {name: str(tmp_path / name) for name in ("store", "run", "to")}
     generator = torch.Generator().manual_seed(0)
     ends = torch.randint(0, num_nodes, (2, num_edges), generator=generator)

@@ -29,7 +29,8 @@ SETTINGS: dict[str, Any] = {
     "train.log_every": 1,
     "train.precision": "fp32",
 }
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+# Two by gloo: see test_parallel_training.py.
+GROUPS = [("cpu", 1), *(pytest.param("cuda", size, marks=pytest.mark.gpu) for size in (1, 2))]
 BACKENDS = {"cpu": "cpu:gloo", "cuda": "cuda:nccl"}
 
 
@@ -60,8 +61,7 @@ def fit_in_a_group(workers: Workers, device: str, folder: Path) -> dict[str, Any
     return {**result, "resumed": resumed, "sums": int(ours.add(torch.ones(3, device=device))[0])}
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize(("device", "size"), GROUPS)
 def test_a_group_learns_what_one_process_learns(tmp_path: Path, device: str, size: int) -> None:
     if device == "cuda" and torch.cuda.device_count() < size:
         pytest.skip(f"{size} GPUs are needed, there are {torch.cuda.device_count()}")
