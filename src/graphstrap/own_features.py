@@ -104,7 +104,15 @@ def some_rows(block: Block, rows: Tensor | slice) -> Features:
 
 
 def _unit_rows(block: Features) -> Any:
-    """Rows of length 1, as a SciPy matrix where the features are sparse."""
-    from sklearn.preprocessing import normalize
+    """Rows of length 1, or of zeros, as a SciPy matrix where the features are sparse."""
+    if not isinstance(block, SparseMatrix):
+        dense = block.cpu().numpy()
+        return dense / _not_zero(np.linalg.norm(dense, axis=1, keepdims=True))
+    sparse = block.to_scipy().copy()
+    lengths = np.sqrt(_row_sums(sparse, sparse))
+    sparse.data /= np.repeat(_not_zero(lengths), np.diff(sparse.indptr))
+    return sparse
 
-    return normalize(block.to_scipy() if isinstance(block, SparseMatrix) else block.cpu().numpy())
+
+def _not_zero(lengths: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return np.where(lengths == 0, np.ones_like(lengths), lengths)

@@ -12,12 +12,13 @@ import time
 from pathlib import Path
 
 import pytest
-from test_workers import FIT
+from test_workers import OPTIONS
 
 from graphstrap.errors import InputError
 from graphstrap.parallel import launch_on_ray
 from graphstrap.run import Run
 
+FIT = ["fit", "digits", *OPTIONS]
 HAS_RAY = importlib.util.find_spec("ray") is not None
 
 

@@ -16,12 +16,22 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from conftest import make_communities
+from graphstrap.io.npz import write_npz
 from graphstrap.parallel import ALONE, Workers, is_worker
 from graphstrap.parallel.workers import was_killed
 from graphstrap.run import Run
 
 SETTINGS = ["sampling.fan_outs=[4,3]", "sampling.batch_size=64", "encoder.hidden_sizes=[16]", "train.log_every=5"]
-FIT = ["fit", "digits", "--device", "cpu", "--quiet", *(word for one in SETTINGS for word in ("--set", one))]
+SETTINGS += ["encoder.own_features=0"]  # which would import scikit-learn, a second a process
+OPTIONS = ["--device", "cpu", "--quiet", *(word for one in SETTINGS for word in ("--set", one))]
+
+
+@pytest.fixture
+def fit(tmp_path: Path) -> list[str]:
+    """The words of a short training."""
+    write_npz(tmp_path / "graph.npz", make_communities(num_nodes=600, num_classes=3, seed=0))
+    return ["fit", str(tmp_path / "graph.npz"), *OPTIONS]
 
 
 def test_shares_are_everything_once() -> None:
@@ -76,7 +86,9 @@ assert not any("gloo" in name for name in after), after
 
 
 @pytest.mark.parametrize(("rank", "address"), [("1", "127.0.0.1"), ("0", "127.0.0.1"), ("1", "nobody.invalid")])
-def test_a_meeting_that_nobody_comes_to_ends_in_a_sentence(tmp_path: Path, rank: str, address: str) -> None:
+def test_a_meeting_that_nobody_comes_to_ends_in_a_sentence(
+    tmp_path: Path, rank: str, address: str, fit: list[str]
+) -> None:
     with closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -86,7 +98,7 @@ def test_a_meeting_that_nobody_comes_to_ends_in_a_sentence(tmp_path: Path, rank:
     )
     environment = {"RANK": rank, "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": address, "MASTER_PORT": port}
     done = subprocess.run(
-        [sys.executable, "-c", program, *FIT, "--run", str(tmp_path / "run")],
+        [sys.executable, "-c", program, *fit, "--run", str(tmp_path / "run")],
         env={**os.environ, **environment},
         stderr=subprocess.PIPE,
         text=True,
@@ -99,11 +111,13 @@ def test_a_meeting_that_nobody_comes_to_ends_in_a_sentence(tmp_path: Path, rank:
 
 
 @pytest.mark.distributed
-def test_both_launchers_a_killed_worker_and_a_killed_launcher_give_the_same_model(tmp_path: Path) -> None:
+def test_both_launchers_a_killed_worker_and_a_killed_launcher_give_the_same_model(
+    tmp_path: Path, fit: list[str]
+) -> None:
     steps = ["--set", "train.steps=120"]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "--"]
-    subprocess.run([*torchrun, "graphstrap", *FIT, *steps, "--run", tmp_path / "torchrun"], check=True)
-    ours = [sys.executable, "-m", "graphstrap", *FIT, *steps, "--workers", "2", "--set", "train.checkpoint_seconds=0.1"]
+    subprocess.run([*torchrun, "graphstrap", *fit, *steps, "--run", tmp_path / "torchrun"], check=True)
+    ours = [sys.executable, "-m", "graphstrap", *fit, *steps, "--workers", "2", "--set", "train.checkpoint_seconds=0.1"]
 
     job = start_until_saved([*ours, "--run", tmp_path / "worker"], tmp_path / "worker")
     os.kill(children_of(job.pid)[-1], signal.SIGKILL)
@@ -139,10 +153,10 @@ def start_until_saved(command: list[str | Path], folder: Path) -> subprocess.Pop
 
 
 @pytest.mark.distributed
-def test_a_second_job_in_the_folder_is_refused_and_a_stopped_one_is_saved(tmp_path: Path) -> None:
+def test_a_second_job_in_the_folder_is_refused_and_a_stopped_one_is_saved(tmp_path: Path, fit: list[str]) -> None:
     folder = tmp_path / "run"
     steps = ["--set", "train.steps=100000", "--set", "train.checkpoint_seconds=0.1"]
-    job = subprocess.Popen([sys.executable, "-m", "graphstrap", *FIT, *steps, "--workers", "2", "--run", folder])
+    job = subprocess.Popen([sys.executable, "-m", "graphstrap", *fit, *steps, "--workers", "2", "--run", folder])
     while not (folder / "checkpoint.safetensors").exists():
         assert job.poll() is None
         time.sleep(0.02)
@@ -159,11 +173,11 @@ def test_a_second_job_in_the_folder_is_refused_and_a_stopped_one_is_saved(tmp_pa
 
 
 @pytest.mark.distributed
-def test_seeds_spread_over_workers_are_the_same_models(tmp_path: Path) -> None:
-    fit = [sys.executable, "-m", "graphstrap", *FIT, "--set", "train.steps=10", "--seeds", "3"]
+def test_seeds_spread_over_workers_are_the_same_models(tmp_path: Path, fit: list[str]) -> None:
+    command = [sys.executable, "-m", "graphstrap", *fit, "--set", "train.steps=10", "--seeds", "3"]
     one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
     for size in ("1", "2"):
-        subprocess.run([*fit, "--workers", size, "--run", tmp_path / size], check=True, env=one_thread)
+        subprocess.run([*command, "--workers", size, "--run", tmp_path / size], check=True, env=one_thread)
     for seed in range(3):
         first, second = (load_file(tmp_path / n / f"seed-{seed}" / "model.safetensors") for n in ("1", "2"))
         assert all(torch.equal(tensor, second[name]) for name, tensor in first.items())
