@@ -141,6 +141,8 @@ def test_both_launchers_a_killed_worker_and_a_killed_launcher_give_the_same_mode
         cut = load_file(tmp_path / name / "model.safetensors")
         assert all(torch.equal(tensor, cut[key]) for key, tensor in whole.items())
         assert [record["step"] for record in Run.open(tmp_path / name).metrics()] == [1, *range(5, 121, 5)]
+    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("worker", "launcher")]
+    assert models[0] == models[1]
 
 
 def start_until_saved(command: list[str | Path], folder: Path) -> subprocess.Popen[str]:
