@@ -13,8 +13,10 @@ mean of the differences, and the p-value of a paired t test and of Wilcoxon's.
 from __future__ import annotations
 
 import argparse
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -74,17 +76,44 @@ def score(graph: Graph, settings: dict[str, Any], *, number: int, part: str, dev
     return 100.0 * float((model.classify(drawn, papers).argmax(1) == drawn.labels.numpy()[papers]).mean())
 
 
-def choose(graph: Graph, arm: str, given: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The settings that are best on validation papers of draws of their own."""
-    tried: list[dict[str, Any]] = []
-    for weight, steps, rate in product(ARMS[arm], given.steps, given.rates):
-        settings = {"method.auxiliary_weight": weight, "train.steps": steps, "train.learning_rate": rate}
-        numbers = range(FIRST_CHOOSING_DRAW, FIRST_CHOOSING_DRAW + given.choose)
-        scores = [score(graph, settings, number=number, part="val", device=given.device) for number in numbers]
-        tried.append({"arm": arm, "settings": settings, "validation": scores})
-        print(f"{arm}: {settings} {mean(scores) if scores else float('nan'):.2f}", flush=True)
-    best = max(tried, key=lambda one: mean(one["validation"]) if one["validation"] else 0.0)
-    return best["settings"], tried
+def candidates(given: argparse.Namespace) -> list[dict[str, Any]]:
+    """The settings that are tried for each arm."""
+    return [
+        {
+            "arm": arm,
+            "settings": {"method.auxiliary_weight": weight, "train.steps": steps, "train.learning_rate": rate},
+        }
+        for arm, weights in ARMS.items()
+        for weight, steps, rate in product(weights, given.steps, given.rates)
+    ]
+
+
+def best_of(tried: list[dict[str, Any]], arm: str) -> dict[str, Any]:
+    """An arm's settings that are best on validation papers of the draws that are not reported."""
+    best = max((one for one in tried if one["arm"] == arm), key=lambda one: mean(one["validation"] or [0.0]))
+    settings: dict[str, Any] = best["settings"]
+    return settings
+
+
+class Scorer:
+    """Trains on several draws at once, each in one of `workers` processes."""
+
+    def __init__(self, *, device: str, workers: int) -> None:
+        self.device = device
+        self.pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+
+    def scores(self, cases: list[tuple[dict[str, Any], int]], *, part: str) -> list[float]:
+        """For each pair of settings and a draw's number."""
+        running = [self.pool.submit(_score, *case, part=part, device=self.device) for case in cases]
+        found = []
+        for (settings, number), one in zip(cases, running, strict=True):
+            found.append(one.result())
+            print(f"{part} of draw {number}: {settings} {found[-1]:.2f}", flush=True)
+        return found
+
+
+def _score(settings: dict[str, Any], number: int, *, part: str, device: str) -> float:
+    return score(load("hetero-acm-hgb"), settings, number=number, part=part, device=device)
 
 
 def p_values(first: list[float], second: list[float]) -> dict[str, float]:
@@ -100,22 +129,21 @@ def main() -> None:
     parser.add_argument("--choose", type=int, default=5, help="draws to choose on")
     parser.add_argument("--steps", type=int, nargs="+", default=[100, 300])
     parser.add_argument("--rates", type=float, nargs="+", default=[1e-3, 5e-3])
+    parser.add_argument("--workers", type=int, default=1, help="processes that share the draws")
     parser.add_argument("--to", type=Path, default=RESULTS)
     given = parser.parse_args()
-    graph = load("hetero-acm-hgb")
-    chosen: dict[str, dict[str, Any]] = {}
-    tried: list[dict[str, Any]] = []
-    for arm in ARMS:
-        chosen[arm], more = choose(graph, arm, given)
-        tried += more
-    rows: list[dict[str, Any]] = []
-    for number in range(given.draws):
-        scores = {
-            arm: score(graph, settings, number=number, part="test", device=given.device)
-            for arm, settings in chosen.items()
-        }
-        rows.append({"draw": number, **scores})
-        print(rows[-1], flush=True)
+    scorer = Scorer(device=given.device, workers=given.workers)
+    tried = candidates(given)
+    numbers = range(FIRST_CHOOSING_DRAW, FIRST_CHOOSING_DRAW + given.choose)
+    found = iter(scorer.scores([(one["settings"], number) for one in tried for number in numbers], part="val"))
+    for one in tried:
+        one["validation"] = [next(found) for _ in numbers]
+    chosen = {arm: best_of(tried, arm) for arm in ARMS}
+    cases = [(chosen[arm], number) for number in range(given.draws) for arm in ARMS]
+    found = iter(scorer.scores(cases, part="test"))
+    rows: list[dict[str, Any]] = [
+        {"draw": number, **{arm: next(found) for arm in ARMS}} for number in range(given.draws)
+    ]
     columns = {arm: [row[arm] for row in rows] for arm in ARMS}
     summary = {
         arm: {"mean": mean(values), "stdev": stdev(values) if len(values) > 1 else 0.0}

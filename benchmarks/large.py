@@ -7,8 +7,10 @@ The tables are synthetic: 32 feature columns, sources at random, targets with a 
 sampled steps) and `embed` (layer by layer, 64 columns) run one after the other as commands of their own, each under the
 cap: in a control group of its own, as a container has, where the system lets one be made (root), else by a limit on
 what a process may own (RLIMIT_DATA). The second is stricter: it counts addresses that an allocator keeps without memory
-behind them, of which DuckDB leaves gigabytes. Reported for each: seconds, the most that it owned (VmData), had in
-memory of its own (RssAnon) and had in memory with pages of files, which the system may drop at any time (VmHWM).
+behind them, of which DuckDB leaves gigabytes. The pages of files that a command left in memory are dropped before the
+next one starts: a group is charged only for what it brings in itself. Reported for each: seconds, the most that it
+owned (VmData), had in memory of its own (RssAnon) and had in memory with pages of files, which the system may drop at
+any time (VmHWM).
 """
 
 from __future__ import annotations
@@ -144,6 +146,15 @@ def _watch(process: subprocess.Popen[str], peaks: dict[str, int]) -> None:
         time.sleep(_WATCH_SECONDS)
 
 
+def _forget_pages(folder: Path) -> None:
+    """Have the system drop what it holds of the files' contents."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
 def measure(folder: Path, *, scale: float, memory: str, threads: int, steps: int, dtype: str) -> list[dict[str, Any]]:
     num_nodes, num_edges = round(NUM_NODES * scale), round(NUM_EDGES * scale)
     start = time.perf_counter()
@@ -163,6 +174,7 @@ def measure(folder: Path, *, scale: float, memory: str, threads: int, steps: int
     ]
     rows = [{"scale": scale, "num_nodes": num_nodes, "num_edges": num_edges, "steps": steps, "cap_bytes": cap}]
     for words in verbs:
+        _forget_pages(folder)
         rows.append(run_verb([*words, "--quiet"], cap_bytes=cap, threads=threads))
         print(rows[-1], file=sys.stderr, flush=True)
     total = sum(row["seconds"] for row in rows[1:])

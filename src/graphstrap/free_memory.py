@@ -11,8 +11,11 @@ import torch
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes, of the GPU or of the host."""
-    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_host_memory()
+    """Bytes, of the GPU, with what PyTorch holds there without using it, or of the host."""
+    if device.type != "cuda":
+        return free_host_memory()
+    held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return torch.cuda.mem_get_info(device)[0] + held
 
 
 def free_host_memory() -> int:

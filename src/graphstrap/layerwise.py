@@ -114,7 +114,7 @@ def full_pass_fits(encoder: nn.Module, graph: Graph, device: torch.device) -> bo
     """Whether a pass over the whole graph at once would take at most half of the memory that is free."""
     width = max(parameter.shape[-1] for parameter in encoder.parameters() if parameter.dim() > 0)
     needed = 4 * 4 * graph.num_nodes * width
-    if graph.device != device:
+    if graph.device.type != device.type:
         needed += graph.num_bytes
     return needed < free_memory(device) // 2
 

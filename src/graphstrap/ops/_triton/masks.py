@@ -32,6 +32,11 @@ if IS_AVAILABLE:
         return mix((low + second_key) ^ mix((number >> 32).to(tl.uint32)))
 
     @triton.jit
+    def stream_seed(seed, stream):
+        """`_masks.stream_seed`."""
+        return ((hash32(seed, stream).to(tl.int64) << 31) ^ seed) & 0x7FFFFFFFFFFFFFFF
+
+    @triton.jit
     def _keep_kernel(
         ids,
         seed,
@@ -49,11 +54,34 @@ if IS_AVAILABLE:
         inside = place < num_ids
         number = tl.load(ids + place, mask=inside, other=0) if has_ids else place
         seeds = tl.load(seed + tl.zeros_like(place))
-        if has_stream:  # `_masks.stream_seed`
-            stream = tl.load(streams + tl.zeros_like(place))
-            seeds = ((hash32(seeds, stream).to(tl.int64) << 31) ^ seeds) & 0x7FFFFFFFFFFFFFFF
+        if has_stream:
+            seeds = stream_seed(seeds, tl.load(streams + tl.zeros_like(place)))
         limit = tl.load(thresholds + place, mask=inside, other=0) if has_thresholds else threshold
         tl.store(out + place, (hash32(number, seeds).to(tl.int64) >= limit).to(tl.int8), mask=inside)
+
+    @triton.jit
+    def _mask_elements_kernel(
+        table,
+        rows,
+        seed,
+        streams,
+        thresholds,
+        threshold,
+        out,
+        width,
+        num_columns,
+        num_out,
+        has_thresholds: tl.constexpr,
+    ):
+        """out = table where its element is kept, 0 elsewhere; an element's id is row * num_columns + column."""
+        place = tl.program_id(0).to(tl.int64) * 1024 + tl.arange(0, 1024)
+        column = place % width
+        inside = (place < num_out) & (column < num_columns)
+        row = tl.load(rows + place // width, mask=inside, other=0)
+        seeds = stream_seed(tl.load(seed + tl.zeros_like(place)), tl.load(streams + tl.zeros_like(place)))
+        limit = tl.load(thresholds + column, mask=inside, other=0) if has_thresholds else threshold
+        stays = inside & (hash32(row * num_columns + column, seeds).to(tl.int64) >= limit)
+        tl.store(out + place, tl.load(table + place, mask=stays, other=0.0), mask=place < num_out)
 
     @triton.jit
     def _mask_rows_kernel(
@@ -149,6 +177,33 @@ def mask_rows(
             out.numel(),
             has_rows=rows is not None,
             is_masked=kept is not None,
+        )
+    return out
+
+
+def mask_elements(
+    table: Tensor, rows: Tensor, seed: int | Tensor, threshold: int | Tensor, *, num_columns: int, stream: int
+) -> Tensor:
+    """The table with each element kept or set to 0: the bits of `_masks.kept_elements`.
+
+    `rows` are the table's rows by their global numbers; columns from `num_columns` on are zeros and stay so.
+    """
+    table, out = table.contiguous(), torch.empty(table.shape, dtype=table.dtype, device=table.device)
+    seed = torch.as_tensor(seed, dtype=torch.int64, device=table.device)
+    if out.numel():
+        per_column = isinstance(threshold, Tensor)
+        launch(_mask_elements_kernel, (triton.cdiv(out.numel(), 1024),))(
+            table,
+            rows.contiguous(),
+            seed,
+            _constant(stream, table.device),
+            threshold if per_column else seed,
+            0 if per_column else threshold,
+            out,
+            table.shape[1],
+            num_columns,
+            out.numel(),
+            has_thresholds=per_column,
         )
     return out
 

@@ -18,7 +18,7 @@ from graphstrap.ops._triton.chunks import ChunkedMatrix
 from graphstrap.ops._triton.hot_columns import HotColumns, hot_columns
 from graphstrap.ops._triton.launch import may_round_to_tf32
 from graphstrap.ops._triton.masks import mask_rows
-from graphstrap.ops._triton.views import Pair, adjacency, column_mask, masked_features
+from graphstrap.ops._triton.views import Pair, adjacency, column_mask, masked_features, masked_table
 from graphstrap.sparse import SparseMatrix
 from graphstrap.view import View
 
@@ -51,15 +51,17 @@ def project_both(graph: Graph, view: View, weight: Tensor, other: Tensor, block:
 
 def _project(graph: Graph, view: View, weights: list[Tensor], block: int) -> Sequence[Tensor]:
     features = best_form(graph, block, weights[0], aligned=True)
-    is_sparse = isinstance(features, SparseMatrix)
-    if weights[0].dtype == torch.float64 or (view.spec.mask_elements and not is_sparse):
+    if weights[0].dtype == torch.float64:
         return [_csr.project(graph, view, weight, block) for weight in weights]
     if isinstance(features, SparseMatrix):
         dtype = product_dtype(weights[0])
         if not view.spec.mask_elements and _has_fast_products(dtype):
             return _split_product(graph, view, block, hot_columns(features, dtype), weights)
         return _times(masked_features(graph, view, block, features), *weights, dtype=dtype)
-    columns = column_mask(graph, view, block)
+    if view.spec.mask_elements:
+        features, columns = masked_table(graph, view, block, features), None
+    else:
+        columns = column_mask(graph, view, block)
     return [features @ masked_weight(weight, columns, features) for weight in weights]
 
 

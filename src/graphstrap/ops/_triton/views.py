@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import torch
 from torch import Tensor
 
 from graphstrap.graph import Graph
@@ -13,7 +14,7 @@ from graphstrap.ops._masks import aligned_threshold, feature_stream, missing_deg
 from graphstrap.ops._torch import global_rows
 from graphstrap.ops._triton.chunks import ChunkedMatrix, Chunks
 from graphstrap.ops._triton.compact import compact, select_rows
-from graphstrap.ops._triton.masks import degree_scale, keep_bytes
+from graphstrap.ops._triton.masks import degree_scale, keep_bytes, mask_elements
 from graphstrap.sparse import SparseMatrix
 from graphstrap.view import View
 
@@ -23,6 +24,9 @@ _matrix_chunks: WeakKeyDictionary[SparseMatrix, tuple[Chunks, Chunks]] = WeakKey
 _adjacencies: WeakKeyDictionary[View, WeakKeyDictionary[Graph, dict[str, Pair]]] = WeakKeyDictionary()
 _column_masks: WeakKeyDictionary[View, dict[int, Tensor]] = WeakKeyDictionary()
 _masked_features: WeakKeyDictionary[View, WeakKeyDictionary[Graph, dict[tuple[int, bool], Pair]]] = WeakKeyDictionary()
+_masked_tables: WeakKeyDictionary[View, WeakKeyDictionary[Graph, dict[tuple[int, torch.dtype], Tensor]]] = (
+    WeakKeyDictionary()
+)
 
 
 def adjacency(graph: Graph, view: View, norm: str) -> Pair:
@@ -40,6 +44,20 @@ def masked_features(graph: Graph, view: View, block: int, features: SparseMatrix
     if key not in by_block:
         by_block[key] = _mask(graph, view, block, features)
     return by_block[key]
+
+
+def masked_table(graph: Graph, view: View, block: int, table: Tensor) -> Tensor:
+    """A dense block's features in the form that is given, of which the view drops single elements."""
+    if not view.spec.masks_features:
+        return table
+    by_block = _masked_tables.setdefault(view, WeakKeyDictionary()).setdefault(graph, {})
+    if (block, table.dtype) not in by_block:
+        num_columns, rows = graph.num_features[block], global_rows(graph, block)
+        threshold = aligned_threshold(view.spec.feature_mask_prob, torch.arange(num_columns, device=table.device))
+        by_block[block, table.dtype] = mask_elements(
+            table, rows, view.seed, threshold, num_columns=num_columns, stream=feature_stream(block)
+        )
+    return by_block[block, table.dtype]
 
 
 def column_mask(graph: Graph, view: View, block: int) -> Tensor | None:
