@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,33 @@ def test_layers_are_taken_where_a_full_pass_does_not_fit(
     assert choose_way(model.model_, communities, device=CPU) == "full"
     monkeypatch.setattr("graphstrap.free_memory.free_host_memory", lambda: 1000)
     assert choose_way(model.model_, communities, device=CPU) == "layers"
+
+
+def test_what_an_encoder_never_saw_in_its_samples_it_does_not_see_in_embedding(communities: Graph) -> None:
+    is_kept = (communities.indices.long() + communities.targets) % 3 > 0  # an edge as its reverse
+    graph = replace(communities, edge_types=(~is_kept).to(torch.uint8), edge_type_names=("kept", "left out"))
+    settings = {
+        **SETTINGS,
+        "encoder.name": "mpnn",
+        "encoder.num_steps": 1,
+        "sampling.fan_outs": [0, 0],
+        "sampling.relation_fan_outs": ["kept=1000,1000"],
+    }
+    model = gs.BGRL(settings=settings, device="cpu").fit(graph)
+    assert choose_way(model.model_, graph, device=CPU) == "sampled"
+    kept = Graph.from_edges(
+        communities.indices[is_kept],
+        communities.targets[is_kept],
+        num_nodes=communities.num_nodes,
+        x=communities.x,
+        directed=True,
+    )
+    kept = replace(
+        kept, edge_types=torch.zeros(kept.num_edges, dtype=torch.uint8), edge_type_names=("kept", "left out")
+    )
+    np.testing.assert_allclose(model.embed(graph), model.embed(kept, how="full"), rtol=1e-4, atol=1e-5)
+    summed = {**SETTINGS, "encoder.name": "mpnn", "encoder.aggregation": "sum"}
+    assert choose_way(gs.BGRL(settings=summed, device="cpu").fit(graph).model_, graph, device=CPU) == "sampled"
 
 
 @pytest.mark.parametrize("ending", ["npy", "parquet"])

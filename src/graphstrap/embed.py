@@ -4,7 +4,8 @@
     layers     each layer once for all nodes, a block of rows at a time: the same numbers, in the memory of one block
     sampled    a sampled batch around each node, averaged over passes: for encoders that layers are not known of
 
-`auto` is `full` where that fits into memory, else `layers` for the encoders that have them, else `sampled`.
+`auto` is `full` where that fits into memory, else `layers` for the encoders that have them, else `sampled`; always
+`sampled` for an encoder to which a whole graph would look different from what it was trained on.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from graphstrap.methods import frozen_encoder
 from graphstrap.methods.semi_supervised import SemiSupervised, training_labels
 from graphstrap.model import Model
 from graphstrap.part_layers import INFERENCE_BRANCH
+from graphstrap.recipe import Recipe
 from graphstrap.sampling import Gatherer, Prefetcher
 from graphstrap.train import make_sampler, place_graph
 
@@ -129,11 +131,21 @@ def choose_way(model: Model, prepared: Graph, *, device: torch.device) -> str:
     method, recipe = model.method, model.recipe
     if isinstance(method, SemiSupervised) and method.label_inputs:
         return "sampled"  # a whole graph hides every label: a batch only its roots'
+    if recipe.sampling.fan_outs and (_leaves_relations_out(recipe) or _adds_up(recipe)):
+        return "sampled"  # a whole graph has what the encoder never saw: those relations, sums over all neighbours
     if full_pass_fits(frozen_encoder(method), prepared, device):
         return "full"
     if has_layers(frozen_encoder(method)):
         return "layers"
     return "sampled" if recipe.sampling.fan_outs else "full"
+
+
+def _leaves_relations_out(recipe: Recipe) -> bool:
+    return any(0 in (hop.values() if isinstance(hop, dict) else (hop,)) for hop in recipe.sampling.by_hop())
+
+
+def _adds_up(recipe: Recipe) -> bool:
+    return recipe.encoder.name == "mpnn" and recipe.encoder.aggregation == "sum"
 
 
 def _roots_only(batch: Graph, rows: Tensor) -> Tensor:

@@ -130,6 +130,7 @@ class _Step(nn.Module):
     def forward(
         self, graph: Graph, view: View, h: Tensor, edges: Tensor | None, scales: tuple[Tensor, Tensor] | None
     ) -> Tensor:
+        h = h.to(product_dtype(self.source))  # once, not for each of three products
         z = edges_from_nodes(graph, h @ self.source, h @ self.target)  # (E, M)
         if self.edge is not None:
             assert edges is not None
