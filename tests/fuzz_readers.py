@@ -17,6 +17,7 @@ import torch
 
 from conftest import make_communities
 from fuzz_mutations import change_sizes, copy_folder, mutate
+from graphstrap.adamw import AdamW
 from graphstrap.cli.info import describe_run
 from graphstrap.datasets import load
 from graphstrap.embed import embed
@@ -201,10 +202,10 @@ def _read_store(folder: Path) -> None:
 # ---- what runs leave -------------------------------------------------------------------------------------------------
 
 
-def _method_and_optimizer(graph: Graph) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+def _method_and_optimizer(graph: Graph) -> tuple[torch.nn.Module, AdamW]:
     method = build_bgrl(RECIPE, input_sizes=graph.num_features, seed=0)
     learned = [p for p in method.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(learned, fused=True)
+    optimizer = AdamW(learned)
     for parameter in learned:
         parameter.grad = torch.ones_like(parameter)
     return method, optimizer
@@ -277,7 +278,7 @@ def _read_both(folder: Path) -> None:
     graph, run = _graph(), Run.open(folder / "run")
     method = BGRL.of_run(run, graph).model_.module
     learned = [p for p in method.parameters() if p.requires_grad]
-    run.restore(method, torch.optim.AdamW(learned, fused=True))
+    run.restore(method, AdamW(learned))
     embed(Model.load(folder), graph, device=CPU)
 
 

@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "graphstrap"
 
 # From the bottom up. A module may import modules of lower levels, and modules of its own package.
 LEVELS = [
-    {"errors", "keep", "fingerprint", "free_memory"},  # these import nothing of ours
+    {"errors", "keep", "fingerprint", "free_memory", "adamw"},  # these import nothing of ours
     {"sparse", "edge_table", "quantised", "plain", "setting"},  # tables and small files
     {"csr", "scaled"},
     {"blocks"},  # features in all their forms

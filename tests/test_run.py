@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from graphstrap.adamw import AdamW
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.io.tensors import load_tensors, save_tensors
@@ -24,10 +25,10 @@ def make_run(folder: Path, graph: Graph) -> Run:
     return Run.create(folder, recipe=RECIPE, source={"dataset": "x"}, seed=3, device="cpu", graph=graph)
 
 
-def method_and_optimizer(graph: Graph) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+def method_and_optimizer(graph: Graph) -> tuple[torch.nn.Module, AdamW]:
     method = build_bgrl(RECIPE, input_sizes=graph.num_features, seed=0)
     learned = [p for p in method.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(learned, fused=True)
+    optimizer = AdamW(learned)
     for parameter in learned:
         parameter.grad = torch.ones_like(parameter)
     optimizer.step()

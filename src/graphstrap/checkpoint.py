@@ -10,19 +10,17 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from graphstrap.adamw import AdamW
 from graphstrap.errors import InputError
 from graphstrap.io.tensors import load_tensors, read_shapes, save_tensors
 
 T = TypeVar("T")
 
-_OPTIMIZER_FIELDS = ("step", "exp_avg", "exp_avg_sq")
 
-
-def write_checkpoint(path: Path, module: nn.Module, optimizer: torch.optim.Optimizer, *, info: dict[str, Any]) -> None:
+def write_checkpoint(path: Path, module: nn.Module, optimizer: AdamW, *, info: dict[str, Any]) -> None:
     tensors = {f"module.{name}": tensor for name, tensor in module.state_dict().items()}
-    for index, parameter in enumerate(_parameters(optimizer)):
-        state = optimizer.state[parameter]
-        tensors |= {f"optimizer.{index}.{name}": torch.as_tensor(state[name]) for name in _OPTIMIZER_FIELDS}
+    for index, parameter in enumerate(optimizer.parameters):
+        tensors |= {f"optimizer.{index}.{name}": tensor for name, tensor in optimizer.moments(parameter).items()}
     save_tensors(path, tensors, kind="checkpoint", info=info)
 
 
@@ -41,15 +39,12 @@ class Checkpoint:
     def read(cls, path: Path) -> Checkpoint:
         return cls(path, *load_tensors(path, kind="checkpoint"))
 
-    def load_into(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    def load_into(self, module: nn.Module, optimizer: AdamW) -> None:
         load_state(module, with_prefix(self.tensors, "module."), self.path)
-        for index, parameter in enumerate(_parameters(optimizer)):
+        for index, parameter in enumerate(optimizer.parameters):
             saved = with_prefix(self.tensors, f"optimizer.{index}.")
             _check_moments(saved, parameter, self.path)
-            state = {
-                n: t.to("cpu" if n == "step" and not parameter.is_cuda else parameter.device) for n, t in saved.items()
-            }
-            optimizer.state[parameter] = state
+            optimizer.state[parameter] = {name: tensor.to(parameter.device) for name, tensor in saved.items()}
 
 
 def load_state(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
@@ -72,7 +67,3 @@ def _check_moments(saved: dict[str, Tensor], parameter: Tensor, path: Path) -> N
 def with_prefix(tensors: Mapping[str, T], prefix: str) -> dict[str, T]:
     """The tensors, or what else, whose names begin so, by the rest of their names."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-
-
-def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]

@@ -28,9 +28,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
+from graphstrap.adamw import AdamW
 from graphstrap.checkpoint import Checkpoint, module_shapes, write_checkpoint
 from graphstrap.environment import describe_environment, describe_git
 from graphstrap.errors import InputError
@@ -135,7 +135,7 @@ class Run:
 
     # ---- checkpoints -------------------------------------------------------------------------------------------------
 
-    def checkpoint(self, module: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
+    def checkpoint(self, module: nn.Module, optimizer: AdamW, step: int) -> None:
         info = {"step": step, "format": FORMAT_VERSION, "run": self.info.get("id")}
         write_checkpoint(self.checkpoint_path, module, optimizer, info=info)
 
@@ -145,7 +145,7 @@ class Run:
             return None
         return self.checkpoint_path, module_shapes(self.checkpoint_path)
 
-    def restore(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    def restore(self, module: nn.Module, optimizer: AdamW) -> int:
         """Load the last checkpoint, if there is one, and forget metrics logged after it. Returns its step."""
         for left_over in self.folder.glob(".*.tmp*"):  # of a write that a power cut ended
             left_over.unlink(missing_ok=True)

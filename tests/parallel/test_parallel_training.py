@@ -12,6 +12,7 @@ import torch
 from in_processes import in_processes
 
 from conftest import make_communities
+from graphstrap.adamw import AdamW
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.methods import METHODS, Method
@@ -183,7 +184,7 @@ def test_no_number_on_one_worker_stops_all_and_the_last_good_checkpoint_stays(tm
     assert all("step 8" in one["said"] and "learning_rate" in one["said"] for one in found)
     method = make_method(make_graph(), settings)
     learned = [p for p in cast(torch.nn.Module, method).parameters() if p.requires_grad]
-    assert Run.open(folder).restore(cast(torch.nn.Module, method), torch.optim.AdamW(learned, fused=True)) == 7
+    assert Run.open(folder).restore(cast(torch.nn.Module, method), AdamW(learned)) == 7
     assert all(bool(tensor.isfinite().all()) for tensor in state_of(method).values())
 
 

@@ -106,4 +106,4 @@ def test_a_run_on_cuda_resumes_bit_for_bit(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def resumed_parameters(step: EagerStep) -> list[torch.Tensor]:
-    return [parameter for group in step.optimizer.param_groups for parameter in group["params"]]
+    return step.optimizer.parameters

@@ -30,6 +30,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from graphstrap.adamw import AdamW
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.io.parts import Part
@@ -96,11 +97,12 @@ class SharedStep(SampledStep):
 
     def gradients_made(self, loss: Tensor, batch: Graph) -> Tensor:
         """Replace this worker's gradients and loss by those of the whole batch: one sum over workers."""
-        learned = [p for group in self.optimizer.param_groups for p in group["params"]]
+        learned = self.optimizer.parameters
+        gradients: list[Tensor] = []
         for parameter in learned:
             if parameter.grad is None:  # another worker may have one
                 parameter.grad = torch.zeros_like(parameter)
-        gradients = [parameter.grad for parameter in learned]
+            gradients.append(parameter.grad)
         flat = torch.cat([*(gradient.reshape(-1) for gradient in gradients), loss.reshape(1).to(gradients[0].dtype)])
         num_roots = flat.new_full((1,), float(batch.num_roots or 0))
         flat = self.workers.add(torch.cat([flat * num_roots, num_roots]))
@@ -140,29 +142,21 @@ class SharedJournal:
     def locked(self) -> AbstractContextManager[None]:
         return nullcontext() if self._run is None else self._run.locked()
 
-    def restore(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    def restore(self, module: nn.Module, optimizer: AdamW) -> int:
         """Every worker begins with the state of the first."""
         step = torch.tensor([0 if self._run is None else self._run.restore(module, optimizer)])
         self._workers.take_from_first([step])
         self._workers.take_module_from_first(module)
         if int(step):
-            for parameter in (p for group in optimizer.param_groups for p in group["params"]):
-                self._workers.take_from_first(_moments(optimizer, parameter))
+            for parameter in optimizer.parameters:
+                moments = optimizer.moments(parameter)
+                self._workers.take_from_first([moments[name] for name in sorted(moments)])
         return int(step)
 
-    def checkpoint(self, module: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
+    def checkpoint(self, module: nn.Module, optimizer: AdamW, step: int) -> None:
         if self._run is not None:
             self._run.checkpoint(module, optimizer, step)
 
     def log(self, record: Mapping[str, Any]) -> None:
         if self._run is not None:
             self._run.log(record)
-
-
-def _moments(optimizer: torch.optim.Optimizer, parameter: Tensor) -> list[Tensor]:
-    """The optimiser's state of a parameter; zeros where it has none yet."""
-    state = optimizer.state[parameter]
-    if not state:
-        state["step"] = torch.zeros((), device=parameter.device if parameter.is_cuda else "cpu")
-        state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
-    return [state[name] for name in ("step", "exp_avg", "exp_avg_sq")]

@@ -110,8 +110,7 @@ class _Capture:
         self._step = torch.zeros((), dtype=torch.int64, device=device)
         self._rate = torch.zeros((), device=device)
         for one in steps:
-            for group in one.optimizer.param_groups:
-                group["lr"] = self._rate
+            one.optimizer.rate = self._rate
         self._fill(1)
         main = torch.cuda.current_stream()
         lanes = _lanes(len(steps))

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from graphstrap.adamw import AdamW
 from graphstrap.train.mirror import Mirror
 from graphstrap.train.monitor import describe_moments, embedding_moments
 
@@ -21,9 +22,9 @@ class Journal(Protocol):
 
     def locked(self) -> AbstractContextManager[None]: ...
 
-    def restore(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> int: ...
+    def restore(self, module: nn.Module, optimizer: AdamW) -> int: ...
 
-    def checkpoint(self, module: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None: ...
+    def checkpoint(self, module: nn.Module, optimizer: AdamW, step: int) -> None: ...
 
     def log(self, record: Mapping[str, Any]) -> None: ...
 

@@ -10,6 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from graphstrap.adamw import AdamW
 from graphstrap.graph import Graph
 from graphstrap.many_graphs import GraphBatches
 from graphstrap.methods import Method
@@ -37,12 +38,10 @@ class EagerStep:
 
     @property
     def learning_rate(self) -> float:
-        return float(self.optimizer.param_groups[0]["lr"])
+        return float(self.optimizer.rate)
 
     def __call__(self, step: int) -> Result:
-        rate = self.rate(step)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        self.optimizer.rate = self.rate(step)
         return self.run(draw_seeds(len(self.specs), seed=self.seed, step=step), step, self.batch(step))
 
     def batch(self, step: int) -> Graph:
@@ -69,7 +68,7 @@ class EagerStep:
         views = [View(spec, seeds[index]) for index, spec in enumerate(self.specs)]
         with computing_in(self.precision, self.device):
             loss, stats = self.method.loss(batch, views)
-            self.optimizer.zero_grad(set_to_none=True)
+            self.optimizer.forget_gradients()
             torch.autograd.backward(loss)
         loss = self.gradients_made(loss.detach(), batch)
         self.optimizer.step()
@@ -124,9 +123,7 @@ def view_specs(recipe: Recipe, graph: Graph) -> list[ViewSpec]:
     return adaptive_specs(graph, views.specs(), centrality=views.centrality, max_drop_prob=views.max_drop_prob)
 
 
-def make_optimizer(module: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """AdamW over what learns. On CUDA its learning rate and step live in device tensors."""
+def make_optimizer(module: nn.Module, recipe: Recipe) -> AdamW:
+    """AdamW over what learns."""
     learned = [parameter for parameter in module.parameters() if parameter.requires_grad]
-    on_cuda = learned[0].is_cuda
-    rate = torch.tensor(recipe.train.learning_rate, device=learned[0].device) if on_cuda else recipe.train.learning_rate
-    return torch.optim.AdamW(learned, lr=rate, weight_decay=recipe.train.weight_decay, fused=True, capturable=on_cuda)
+    return AdamW(learned, rate=recipe.train.learning_rate, weight_decay=recipe.train.weight_decay)
