@@ -227,6 +227,7 @@ def test_what_parts_cannot_do_is_refused(tmp_path: Path) -> None:
 
 
 SETTINGS = ["sampling.fan_outs=[4,3]", "sampling.batch_size=64", "encoder.hidden_sizes=[16]", "train.log_every=5"]
+SETTINGS += ["encoder.own_features=0"]  # which would import scikit-learn, a second a process
 
 
 @pytest.mark.slow
