@@ -116,6 +116,24 @@ def test_a_signal_finishes_the_step_and_saves(communities: Graph, tmp_path: Path
     assert states_equal(whole, resumed)
 
 
+def test_a_signal_after_the_step_saves_as_well(communities: Graph, tmp_path: Path) -> None:
+    """It comes while step 14 is noted, when what that step saves is decided already."""
+    settings = {"evaluate_every": 7}
+    run = make_run(tmp_path / "run", communities, **settings)
+    method, calls = make_method(communities), iter(range(4))
+
+    def interrupt_second(method: object) -> dict[str, Any]:
+        if next(calls) == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+        return {}
+
+    with pytest.raises(InterruptedTrainingError) as stop:
+        train(method, communities, recipe=recipe(**settings), seed=0, run=run, evaluate=interrupt_second)
+    saved = make_method(communities)
+    assert run.restore(saved, AdamW([p for p in saved.parameters() if p.requires_grad])) == stop.value.step == 15
+    assert states_equal(method, saved)
+
+
 def test_a_loss_that_is_no_number_stops_training_and_keeps_the_last_good_checkpoint(
     communities: Graph, tmp_path: Path
 ) -> None:

@@ -96,10 +96,11 @@ def train_together(
             course.catch_up(start)  # an interruption may have found some of them saved and others not
         for step in range(start + 1, steps + 1):
             results = take_steps(step)
+            is_last = interrupt.requested  # asked once: who is told later than this is saved after the next step
             for course, (loss, stats) in zip(courses, results, strict=True):
-                course.record(step, loss, stats, save_now=interrupt.requested)
+                course.record(step, loss, stats, save_now=is_last)
             bar.update(step, loss=courses[0].log.loss, speed=courses[0].log.speed)
-            if interrupt.requested and step < steps:
+            if is_last and step < steps:
                 raise InterruptedTrainingError(step, terminated=interrupt.terminated)
     return [course.log.records for course in courses]
 
