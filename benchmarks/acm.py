@@ -16,6 +16,7 @@ Reported: test accuracy of both, the mean of the differences, and the p-value of
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from itertools import product
@@ -127,21 +128,13 @@ def best_of(tried: list[dict[str, Any]], arm: str) -> dict[str, Any]:
     return settings
 
 
-class Scorer:
-    """Trains on several draws at once, each in one of `workers` processes."""
-
-    def __init__(self, *, device: str, workers: int) -> None:
-        self.device = device
-        self.pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
-
-    def scores(self, cases: list[tuple[dict[str, Any], int]], *, part: str) -> list[float]:
-        """For each pair of settings and a draw's number."""
-        running = [self.pool.submit(_score, *case, part=part, device=self.device) for case in cases]
-        found = []
+def scores(cases: list[tuple[dict[str, Any], int]], *, part: str, device: str, workers: int) -> Iterator[float]:
+    """For each pair of settings and a draw's number, several at once, each in a process."""
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        running = [pool.submit(_score, *case, part=part, device=device) for case in cases]
         for (settings, number), one in zip(cases, running, strict=True):
-            found.append(one.result())
-            print(f"{part} of draw {number}: {settings} {found[-1]:.2f}", flush=True)
-        return found
+            print(f"{part} of draw {number}: {settings} {one.result():.2f}", flush=True)
+            yield one.result()
 
 
 def _score(settings: dict[str, Any], number: int, *, part: str, device: str) -> float:
@@ -164,15 +157,15 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1, help="processes that share the draws")
     parser.add_argument("--to", type=Path, default=RESULTS)
     given = parser.parse_args()
-    scorer = Scorer(device=given.device, workers=given.workers)
+    where: dict[str, Any] = {"device": given.device, "workers": given.workers}
     tried = candidates(given)
     numbers = range(FIRST_CHOOSING_DRAW, FIRST_CHOOSING_DRAW + given.choose)
-    found = iter(scorer.scores([(one["settings"], number) for one in tried for number in numbers], part="val"))
+    found = scores([(one["settings"], number) for one in tried for number in numbers], part="val", **where)
     for one in tried:
         one["validation"] = [next(found) for _ in numbers]
     chosen = {arm: best_of(tried, arm) for arm in ARMS}
     cases = [(chosen[arm], number) for number in range(given.draws) for arm in ARMS]
-    found = iter(scorer.scores(cases, part="test"))
+    found = scores(cases, part="test", **where)
     rows: list[dict[str, Any]] = [
         {"draw": number, **{arm: next(found) for arm in ARMS}} for number in range(given.draws)
     ]

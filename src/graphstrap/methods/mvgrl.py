@@ -37,6 +37,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphstrap.errors import InputError
+from graphstrap.free_memory import free_memory
 from graphstrap.graph import Graph
 from graphstrap.methods._convolve import bilinear_weight, convolve, only_gcn, project_features
 from graphstrap.ops import propagate
@@ -185,8 +186,7 @@ def _gigabytes(num_bytes: int) -> str:
 def free_bytes(device: torch.device) -> int | None:
     """What can still be allocated on a device; None where the system does not say."""
     if device.type == "cuda":
-        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(torch.cuda.mem_get_info(device)[0]) + kept
+        return free_memory(device)
     try:
         lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
     except OSError:
