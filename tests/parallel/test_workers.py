@@ -163,7 +163,10 @@ def test_a_second_job_in_the_folder_is_refused_and_a_stopped_one_is_saved(tmp_pa
         assert job.poll() is None
         time.sleep(0.02)
     command = [sys.executable, "-m", "graphstrap", "resume", str(folder), "--workers", "2", "--quiet"]
-    second = subprocess.run(command, capture_output=True, text=True)
+    slow_end = "import atexit, os, time; os.environ.get('RANK') == '0' and atexit.register(time.sleep, 2)"
+    (tmp_path / "sitecustomize.py").write_text(slow_end)  # the worker that knows why is not the first to end
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    second = subprocess.run(command, capture_output=True, text=True, env=environment)
     job.send_signal(signal.SIGTERM)
     assert job.wait(timeout=60) == 0
     assert second.returncode == 2

@@ -23,7 +23,7 @@ from graphstrap.cli.report import report
 from graphstrap.cli.reproduce import reproduce
 from graphstrap.cli.resume import resume
 from graphstrap.errors import InputError
-from graphstrap.parallel import LostWorkerError, end_with_parent
+from graphstrap.parallel import LostWorkerError, end_with_parent, leave_to_launcher
 from graphstrap.train import DivergedError, InterruptedTrainingError
 
 VERBS: dict[str, Callable[..., None]] = {
@@ -67,6 +67,7 @@ def run(arguments: list[str] | None = None) -> int:
         return 2
     except LostWorkerError as error:
         print(f"graphstrap: {error}", file=sys.stderr)
+        leave_to_launcher()
         return 1
     except InterruptedTrainingError as stop:
         print(f"graphstrap: {stop}", file=sys.stderr)

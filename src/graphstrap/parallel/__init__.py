@@ -5,7 +5,7 @@ A graph in parts: `partition.py` makes them and hands them out, `exchange.py` as
 """
 
 from graphstrap.parallel.on_ray import launch_on_ray
-from graphstrap.parallel.orphans import PARENT, end_with_parent
+from graphstrap.parallel.orphans import PARENT, end_with_parent, leave_to_launcher
 from graphstrap.parallel.part_batches import check_parts
 from graphstrap.parallel.partition import load_for, partition_graph
 from graphstrap.parallel.training import check_shareable, train_in_parallel
@@ -23,6 +23,7 @@ __all__ = [
     "joined",
     "launch",
     "launch_on_ray",
+    "leave_to_launcher",
     "load_for",
     "num_restarts",
     "partition_graph",
