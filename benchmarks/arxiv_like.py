@@ -27,8 +27,8 @@ import torch
 import graphstrap as gs
 from graphstrap.bench.record import kept_rows, write_record
 from graphstrap.estimator import random_init
+from graphstrap.free_memory import free_memory
 from graphstrap.generate.arxiv import ARXIV_NODES, arxiv_like
-from graphstrap.methods.mvgrl import free_bytes
 from graphstrap.ops import resolve_device
 from graphstrap.reproduce.deadline import Deadline, TimeUpError
 from graphstrap.reproduce.memory import estimate_bytes, parse_bytes, refusal
@@ -116,7 +116,7 @@ def main() -> None:
             for name, seed in product(given.methods, range(given.seeds)):
                 if any(row["method"] == name and row["seed"] == seed for row in rows):
                     continue
-                limit = free_bytes(device) if given.memory_limit is None else parse_bytes(given.memory_limit)
+                limit = free_memory(device) if given.memory_limit is None else parse_bytes(given.memory_limit)
                 more = {"steps": given.steps, "device": given.device, "limit": limit, "unfinished": unfinished}
                 rows.append(measure(name, graph, seed=seed, **more))
                 print(rows[-1], flush=True)

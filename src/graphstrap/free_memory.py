@@ -9,6 +9,8 @@ from pathlib import Path
 
 import torch
 
+_CONTROL_GROUP = Path("/sys/fs/cgroup")
+
 
 def free_memory(device: torch.device) -> int:
     """Bytes, of the GPU, with what PyTorch holds there without using it, or of the host."""
@@ -19,16 +21,22 @@ def free_memory(device: torch.device) -> int:
 
 
 def free_host_memory() -> int:
-    """What the machine has free, or what limits leave to this process, whichever is less."""
+    """What can be had without swapping, or what limits leave to this process, whichever is less."""
+    return min([_available(), *_limits()])
+
+
+def _available() -> int:
+    """As Linux says: pages that only hold files are free too. Elsewhere all of the machine's memory."""
+    with suppress(OSError, KeyError, ValueError, IndexError):
+        return 1024 * _read_fields(Path("/proc/meminfo"))["MemAvailable:"]
     try:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError):
-        free = 8 << 30
-    return min([free, *_limits()])
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not on Windows
+        return 8 << 30
 
 
 def _limits() -> Iterator[int]:
-    """Of the process and of its control group, less what it owns already."""
+    """Of the process and of its control group, less what is used of them already."""
     owned = 0
     with suppress(OSError, ValueError, IndexError):
         owned = int(Path("/proc/self/statm").read_text().split()[5]) * os.sysconf("SC_PAGE_SIZE")
@@ -38,6 +46,14 @@ def _limits() -> Iterator[int]:
         soft = resource.getrlimit(resource.RLIMIT_DATA)[0]
         if soft != resource.RLIM_INFINITY:
             yield max(0, soft - owned)
-    with suppress(OSError, ValueError):  # "max" is no number
-        used = int(Path("/sys/fs/cgroup/memory.current").read_text())
-        yield max(0, int(Path("/sys/fs/cgroup/memory.max").read_text()) - used)
+    with suppress(OSError, ValueError, KeyError, IndexError):  # "max" is no number
+        most = int((_CONTROL_GROUP / "memory.max").read_text())
+        used = int((_CONTROL_GROUP / "memory.current").read_text())
+        of_files = _read_fields(_CONTROL_GROUP / "memory.stat")["inactive_file"]
+        yield max(0, most - used + of_files)
+
+
+def _read_fields(path: Path) -> dict[str, int]:
+    """A file of lines that begin with a name and a number."""
+    lines = (line.split() for line in path.read_text(encoding="utf-8").splitlines())
+    return {words[0]: int(words[1]) for words in lines}

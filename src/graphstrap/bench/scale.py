@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,6 +19,7 @@ from graphstrap.bench.graphs import power_law_graph, precision_settings
 from graphstrap.bench.memory import PeakMemory
 from graphstrap.bench.sides import build_method
 from graphstrap.bench.timing import time_in_turn
+from graphstrap.free_memory import free_memory
 from graphstrap.recipe import DataRecipe, EncoderRecipe, MethodRecipe, Recipe
 from graphstrap.train.captured_step import make_step
 from graphstrap.train.memory import keep_freed_memory
@@ -58,7 +58,7 @@ def measure_growth(
     note: Callable[[str], None] = lambda text: None,
 ) -> Iterator[dict[str, Any]]:
     """Rows for 10, 20, 40 ... thousand nodes, up to `max_nodes`, to the memory there is, or to `max_bytes` of it."""
-    limit = max_bytes if max_bytes is not None or device.type == "cuda" else _available_bytes()
+    limit = max_bytes if max_bytes is not None or device.type == "cuda" else free_memory(device) * 9 // 10
     num_nodes, expected_bytes = FIRST_NODES, 0
     while max_nodes is None or num_nodes <= max_nodes:
         if limit is not None and expected_bytes > limit:
@@ -135,13 +135,3 @@ def is_out_of_memory(error: BaseException | None) -> bool:
     if error is None:
         return False
     return isinstance(error, torch.OutOfMemoryError) or is_out_of_memory(error.__context__)
-
-
-def _available_bytes() -> int | None:
-    """Nine tenths of the memory that can be had without swapping, where the system says how much that is."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    kilobytes = next((int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")), None)
-    return None if kilobytes is None else kilobytes * 1024 * 9 // 10

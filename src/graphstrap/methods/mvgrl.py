@@ -29,7 +29,6 @@ would not fit is refused before it is made (`mvgrl_bytes`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from weakref import WeakKeyDictionary
 
 import torch
@@ -171,8 +170,8 @@ def mvgrl_bytes(num_nodes: int, *, layer_sizes: Sequence[int] = (512,)) -> int:
 
 def check_fits(needed_bytes: int, graph: Graph) -> None:
     """Refuse what would not fit into the free memory of the graph's device."""
-    free = free_bytes(graph.device)
-    if free is not None and needed_bytes > free:
+    free = free_memory(graph.device)
+    if needed_bytes > free:
         raise InputError(
             f"OOM: needs about {_gigabytes(needed_bytes)} of {_gigabytes(free)}: mvgrl keeps a number for every "
             f"pair of the {graph.num_nodes:,} nodes; bgrl's memory grows with the nodes"
@@ -181,15 +180,3 @@ def check_fits(needed_bytes: int, graph: Graph) -> None:
 
 def _gigabytes(num_bytes: int) -> str:
     return f"{num_bytes / 1e9:,.0f} GB" if num_bytes >= 1e10 else f"{num_bytes / 1e9:.2g} GB"
-
-
-def free_bytes(device: torch.device) -> int | None:
-    """What can still be allocated on a device; None where the system does not say."""
-    if device.type == "cuda":
-        return free_memory(device)
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
-    kilobytes = next((int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")), None)
-    return None if kilobytes is None else kilobytes * 1024

@@ -16,8 +16,8 @@ from graphstrap.embed import embed_seeds
 from graphstrap.environment import describe_environment, describe_git
 from graphstrap.estimator import BGRL, random_init
 from graphstrap.evaluate import Evaluation, evaluate_many
+from graphstrap.free_memory import free_memory
 from graphstrap.graph import Graph
-from graphstrap.methods.mvgrl import free_bytes
 from graphstrap.methods.skip_gram import with_features
 from graphstrap.methods.supervised import SupervisedSettings
 from graphstrap.ops import resolve_device
@@ -53,7 +53,7 @@ def compute_cells(
     say so."""
     where = resolve_device(device)
     recipe = recipe_of(variant, graph.name, quick=quick)
-    limit = memory_limit if memory_limit is not None else free_bytes(where)
+    limit = memory_limit if memory_limit is not None else free_memory(where)
     needed, on_cpu = recipe, where.type == "cpu"
     if memory_limit is not None:  # a limit imitates the paper's runs
         needed, on_cpu = as_published(recipe), False

@@ -23,9 +23,9 @@ from graphstrap.datasets import load
 from graphstrap.embed import embed_seeds, prepare
 from graphstrap.estimator import BGRL
 from graphstrap.evaluate import evaluate_many
+from graphstrap.free_memory import free_memory
 from graphstrap.graph import Graph
 from graphstrap.many_graphs import training_part
-from graphstrap.methods.mvgrl import free_bytes
 from graphstrap.model import Model
 from graphstrap.ops import resolve_device
 from graphstrap.recipe import Recipe
@@ -86,7 +86,7 @@ def compute_entropies(graph: Graph, variant: str, how: Filling, seeds: Sequence[
         "memory_limit": how.memory_limit,
         **where_from(device),
     }
-    limit = how.memory_limit if how.memory_limit is not None else free_bytes(device)
+    limit = how.memory_limit if how.memory_limit is not None else free_memory(device)
     refused = refusal(graph, recipe, limit=limit, on_cpu=device.type == "cpu")
     if refused is not None:
         return [{**shared, "seed": seed, "oom": refused} for seed in seeds]

@@ -23,8 +23,8 @@ from graphstrap.bench.sides import ours
 from graphstrap.datasets import load
 from graphstrap.errors import InputError
 from graphstrap.features import FeatureTransform
+from graphstrap.free_memory import free_memory
 from graphstrap.graph import Graph
-from graphstrap.methods.mvgrl import free_bytes
 from graphstrap.ops import resolve_device
 from graphstrap.recipe import DataRecipe, EncoderRecipe, MethodRecipe, Recipe
 from graphstrap.reproduce.cells import where_from
@@ -94,7 +94,7 @@ def measure_peak(graph: Graph, variant: str, how: Filling, device: torch.device)
         "memory_limit": limit,
         **where_from(device),
     }
-    most = limit if limit is not None else free_bytes(device)
+    most = limit if limit is not None else free_memory(device)
     refused = refusal(graph, recipe, limit=most, on_cpu=device.type == "cpu")
     if refused is not None:
         return {**row, "oom": refused}

@@ -15,8 +15,8 @@ import torch
 from graphstrap.bench.scale import is_out_of_memory
 from graphstrap.datasets import load
 from graphstrap.errors import InputError
+from graphstrap.free_memory import free_memory
 from graphstrap.graph import Graph
-from graphstrap.methods.mvgrl import free_bytes
 from graphstrap.ops import resolve_device
 from graphstrap.parallel import ALONE, Workers
 from graphstrap.reproduce.cells import compute_cells
@@ -162,7 +162,7 @@ def seeds_together(graph: Graph, variant: str, how: Filling) -> int:
     if kind != "trained":
         return MOST_TOGETHER
     needed = estimate_bytes(graph, recipe_of(variant, graph.name, quick=how.quick))
-    return max(1, min(MOST_TOGETHER, int(_SHARE_OF_MEMORY * (free_bytes(device) or 0) / needed)))
+    return max(1, min(MOST_TOGETHER, int(_SHARE_OF_MEMORY * free_memory(device) / needed)))
 
 
 def _groups(seeds: Sequence[int], size: int) -> Iterator[list[int]]:
