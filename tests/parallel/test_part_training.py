@@ -18,7 +18,7 @@ from in_processes import in_processes
 from safetensors.torch import load_file
 
 from conftest import make_communities
-from graphstrap.embed import prepare, sampled_inference
+from graphstrap.embed import choose_way, prepare, sampled_inference
 from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL
 from graphstrap.generate import mag
@@ -59,6 +59,7 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
             "encoder.norm": "layer",
             "encoder.num_steps": 2,
             "method.unlabelled_ratio": 1.0,
+            "method.label_inputs": True,
             "sampling.disjoint": True,
             "sampling.by_time": True,
             "sampling.unbiased": False,
@@ -66,7 +67,18 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
             "data.feature_scaling": "column",
         },
     ),
+    "labels": (
+        "communities",
+        {
+            "method.name": "semi-supervised",
+            "encoder.norm": "layer",
+            "method.unlabelled_ratio": 0.0,
+            "method.label_inputs": True,
+            "sampling.disjoint": True,
+        },
+    ),
 }
+EMBEDDED = ("merged", "labels and types", "labels")
 
 
 def make_graph(name: str) -> Graph:
@@ -128,7 +140,7 @@ def test_parts_train_the_model_of_the_whole_store(tmp_path: Path, size: int) -> 
 
 def embeddings_of_a_worker(workers: Workers, folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for name in ("merged", "labels and types"):
+    for name in EMBEDDED:
         graph_name, recipe = RECIPES[name][0], recipe_of(name)
         part = open_part(folder / f"{graph_name}.parts", workers.rank)
         model = Model.build(part, recipe, seed=0)
@@ -146,7 +158,7 @@ def test_parts_are_embedded_as_the_whole_store(tmp_path: Path) -> None:
     for graph_name in ("communities", "mag"):
         write_both(tmp_path, graph_name, 2)
     workers = in_processes(embeddings_of_a_worker, tmp_path, folder=tmp_path)
-    for name in ("merged", "labels and types"):
+    for name in EMBEDDED:
         whole = open_store(tmp_path / f"{RECIPES[name][0]}.store")
         model = Model.build(whole, recipe_of(name), seed=0)
         prepared, encoder = prepare(model, whole), frozen_encoder(model.method)
@@ -156,7 +168,8 @@ def test_parts_are_embedded_as_the_whole_store(tmp_path: Path) -> None:
                 torch.testing.assert_close(workers[0]["statistics"][key], buffer, rtol=1e-5, atol=1e-6)
                 assert torch.equal(workers[0]["statistics"][key], workers[1]["statistics"][key])
             h = torch.from_numpy(embed_layers(encoder, prepared))
-        else:  # by time every root has a subgraph of its own: who it is sampled with does not matter
+        else:  # every root has a subgraph of its own: who it is sampled with does not matter
+            assert choose_way(model, prepared, device=torch.device("cpu")) == "sampled"
             h = sampled_inference(model, prepared, model.method.embed, device=torch.device("cpu"))
         nodes = torch.cat([one[f"{name} nodes"] for one in workers])
         assert torch.equal(nodes.sort().values, torch.arange(whole.num_nodes))
