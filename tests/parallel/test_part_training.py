@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -28,13 +29,23 @@ from graphstrap.io.store import open_store, write_store
 from graphstrap.layerwise import embed_layers, recalibrate_layers
 from graphstrap.methods import frozen_encoder
 from graphstrap.model import Model
-from graphstrap.parallel import ALONE, Workers, load_for, part_batches, partition_graph
+from graphstrap.parallel import (
+    ALONE,
+    LostWorkerError,
+    Workers,
+    load_for,
+    part_batches,
+    partition_graph,
+    train_in_parallel,
+)
 from graphstrap.parallel.part_batches import by_part, check_parts, in_turn, make_part_batches
 from graphstrap.parallel.training import SharedStep
 from graphstrap.part_layers import embed_part, prepare_part, recalibrate_in_parts
 from graphstrap.recipe import Recipe
+from graphstrap.run import Run
 from graphstrap.seeds import fit_seeds
 from graphstrap.source import Source
+from graphstrap.train import Trainee
 
 pytestmark = pytest.mark.distributed
 
@@ -197,23 +208,47 @@ def failure_of_a_worker(workers: Workers, folder: Path) -> dict[str, Any]:
     model = Model.build(part, recipe, seed=0)
     prepared = prepare_part(model, part)
     batches = make_part_batches(prepared, recipe=recipe, seed=0, device=torch.device("cpu"), workers=workers)
+    first = torch.tensor([os.getpid()])
+    workers.take_from_first([first])
+    end_of_first = os.pidfd_open(int(first))
     batches(1)
-    if workers.rank == 0:
-        try:
-            batches(2)
-            raise RuntimeError("a full disk")
-        finally:
-            batches.close()
-    time.sleep(60)  # the other one waits for nobody
+    if workers.is_first:
+        batches(2)
+        begin = time.monotonic()
+        batches.close()  # as for a full disk: the other one is not asking for batches now
+        torch.save({"seconds": time.monotonic() - begin}, folder / "0.pt")
+        os._exit(0)  # its thread is left behind
+    assert select.select([end_of_first], [], [], 60)[0]
+    with pytest.raises(LostWorkerError):
+        list(map(batches, range(2, recipe.train.steps + 1)))
+    batches.close()
     return {}
 
 
 def test_a_worker_that_fails_ends_and_so_do_the_others(tmp_path: Path) -> None:
     write_both(tmp_path, "communities", 2)
-    begin = time.monotonic()
-    with pytest.raises(Exception, match="a full disk"):
-        in_processes(failure_of_a_worker, tmp_path, folder=tmp_path)
-    assert time.monotonic() - begin < 50
+    first, _ = in_processes(failure_of_a_worker, tmp_path, folder=tmp_path)
+    assert 0.9 < first["seconds"] < 20
+
+
+def refusal_of_a_worker(workers: Workers, folder: Path) -> dict[str, Any]:
+    part = open_part(folder / "communities.parts", workers.rank)
+    recipe = recipe_of("merged")
+    method = Model.build(part, recipe, seed=0).method
+    trainee = Trainee(method, 0, Run.open(folder / "run"))
+    with pytest.raises(InputError if workers.is_first else LostWorkerError) as refused:
+        train_in_parallel(trainee, part, recipe=recipe, workers=workers)
+    return {"in": [entry.name for entry in refused.traceback]}
+
+
+def test_a_run_in_use_is_refused_before_anybody_waits_for_a_group(tmp_path: Path) -> None:
+    """Of a wait for the group's address nobody is told that the first worker has ended."""
+    write_both(tmp_path, "communities", 2)
+    graph = open_store(tmp_path / "communities.store")
+    run = Run.create(tmp_path / "run", recipe=recipe_of("merged"), source={}, seed=0, device="cpu", graph=graph)
+    with run.locked():
+        for worker in in_processes(refusal_of_a_worker, tmp_path, folder=tmp_path):
+            assert "locked" in worker["in"]
 
 
 def test_what_parts_cannot_do_is_refused(tmp_path: Path) -> None:

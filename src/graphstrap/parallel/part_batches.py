@@ -28,7 +28,7 @@ from graphstrap.io.parts import Part
 from graphstrap.parallel.exchange import Exchange
 from graphstrap.parallel.part_gather import PartGatherer
 from graphstrap.parallel.part_sampler import PartSampler
-from graphstrap.parallel.workers import Workers
+from graphstrap.parallel.workers import Workers, in_touch
 from graphstrap.recipe import Recipe
 from graphstrap.sampling import Prefetcher
 from graphstrap.train.batches import BatchMaker, Share, sampler_flags
@@ -167,10 +167,12 @@ def _who_has_labels(part: Part, workers: Workers) -> Tensor:
     found: list[Any] = [mine]
     if workers.size > 1:
         sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(workers.size)]
-        dist.all_gather(sizes, torch.tensor([len(mine)]))
+        with in_touch():
+            dist.all_gather(sizes, torch.tensor([len(mine)]))
         room = int(torch.cat(sizes).max())
         padded = [torch.empty(room, dtype=torch.int64) for _ in range(workers.size)]
-        dist.all_gather(padded, torch.nn.functional.pad(mine, (0, room - len(mine))))
+        with in_touch():
+            dist.all_gather(padded, torch.nn.functional.pad(mine, (0, room - len(mine))))
         found = [ids[: int(size)] for ids, size in zip(padded, sizes, strict=True)]
     labels = torch.full((part.num_nodes,), -1, dtype=torch.int8)
     labels[torch.cat(found)] = 0

@@ -20,8 +20,8 @@ Of a graph in parts each worker has one, and batches come from all of them: see 
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from types import FrameType
@@ -139,8 +139,13 @@ class SharedJournal:
     def __init__(self, run: Journal | None, workers: Workers) -> None:
         self._run, self._workers = run if workers.is_first else None, workers
 
-    def locked(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._run is None else self._run.locked()
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody goes on before the first has the lock: whom it leaves waiting here is told that it has ended, whom it
+        leaves in the making of a process group is not."""
+        with nullcontext() if self._run is None else self._run.locked():
+            self._workers.wait()
+            yield
 
     def restore(self, module: nn.Module, optimizer: AdamW) -> int:
         """Every worker begins with the state of the first."""

@@ -66,14 +66,14 @@ class Workers:
     def add(self, tensor: Tensor) -> Tensor:
         """The sum over workers, in place; the same bits for each of them."""
         if not self.is_alone:
-            with _in_touch():
+            with in_touch():
                 dist.all_reduce(tensor)
         return tensor
 
     def take_from_first(self, tensors: Sequence[Tensor]) -> None:
         """Overwrite these with the first worker's."""
         if not self.is_alone:
-            with _in_touch():
+            with in_touch():
                 for tensor in tensors:
                     dist.broadcast(tensor, src=0)
 
@@ -84,7 +84,7 @@ class Workers:
     def wait(self) -> None:
         """Until all have come this far."""
         if not self.is_alone:
-            with _in_touch():
+            with in_touch():
                 dist.barrier()
 
 
@@ -92,7 +92,7 @@ ALONE = Workers()
 
 
 @contextmanager
-def _in_touch() -> Iterator[None]:
+def in_touch() -> Iterator[None]:
     """A LostWorkerError where the other side is gone."""
     try:
         yield
