@@ -10,15 +10,18 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import torch
+from in_processes import in_processes
 from safetensors.torch import load_file
+from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from conftest import make_communities
 from graphstrap.io.npz import write_npz
-from graphstrap.parallel import ALONE, Workers, is_worker
+from graphstrap.parallel import ALONE, LostWorkerError, Workers, is_worker
 from graphstrap.parallel.workers import was_killed
 from graphstrap.run import Run
 
@@ -83,6 +86,24 @@ assert not any("gloo" in name for name in after), after
     (tmp_path / "script.py").write_text(script)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     subprocess.run([*torchrun, tmp_path / "script.py"], check=True)
+
+
+def waits_of_a_worker(workers: Workers) -> dict[str, bool]:
+    _set_pg_timeout(timedelta(seconds=0.3))  # all patience there is
+    lost = {}
+    for name, wait in (("work", workers.wait_for_work), ("steps", workers.wait)):
+        time.sleep(0.0 if workers.is_first else 1.0)
+        try:
+            wait()
+            lost[name] = False
+        except LostWorkerError:
+            lost[name] = True
+    return lost
+
+
+@pytest.mark.distributed
+def test_who_has_finished_work_of_its_own_waits_longer_than_for_a_step(tmp_path: Path) -> None:
+    assert in_processes(waits_of_a_worker, folder=tmp_path)[0] == {"work": False, "steps": True}
 
 
 @pytest.mark.parametrize(("rank", "address"), [("1", "127.0.0.1"), ("0", "127.0.0.1"), ("1", "nobody.invalid")])

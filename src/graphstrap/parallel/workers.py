@@ -33,6 +33,7 @@ T = TypeVar("T")
 
 # The first worker evaluates, saves and finishes while the others wait; one that died is noticed at once.
 PATIENCE = timedelta(hours=6)
+PATIENCE_WITH_WORK = timedelta(days=20)  # in milliseconds, within 32 bits
 MEETING = timedelta(minutes=5)
 MAX_RESTARTS = 3
 RESTARTS = "GRAPHSTRAP_RESTARTS"
@@ -86,6 +87,14 @@ class Workers:
         if not self.is_alone:
             with in_touch():
                 dist.barrier()
+
+    def wait_for_work(self) -> None:
+        """Until all are done with work that each has of its own: some of them may have days more of it than others."""
+        if not self.is_alone:
+            options: Any = dist.BarrierOptions()
+            options.timeout, options.device = PATIENCE_WITH_WORK, torch.device("cpu")
+            with in_touch():
+                dist.group.WORLD.barrier(options).wait()  # type: ignore[union-attr]
 
 
 ALONE = Workers()
