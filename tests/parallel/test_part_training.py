@@ -285,7 +285,7 @@ def test_the_command_line_trains_stops_goes_on_and_embeds(tmp_path: Path) -> Non
     program = [sys.executable, "-m", "graphstrap"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     parts, store = (str(tmp_path / f"communities.{kind}") for kind in ("parts", "store"))
-    settings = [word for one in [*SETTINGS, "train.steps=100"] for word in ("--set", one)]
+    settings = [word for one in [*SETTINGS, "train.steps=300"] for word in ("--set", one)]
     fit = ["--device", "cpu", "--quiet", *settings, "--workers", "2"]
     often = ["--set", "train.checkpoint_seconds=0.05"]
     job = subprocess.Popen([*program, "fit", parts, *fit, *often, "--run", str(tmp_path / "cut")], env=environment)
