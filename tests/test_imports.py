@@ -28,8 +28,8 @@ LEVELS = [
     {"train"},  # the one loop
     {"parallel"},  # wraps what train built
     {"layerwise"},
-    {"part_layers"},
     {"embed", "evaluate", "neighbors"},  # from a trained model to numbers
+    {"part_layers"},
     {"fitting", "predict"},
     {"estimator", "baselines", "shards"},  # what users call
     {"seeds", "hidden_edges"},

@@ -25,11 +25,11 @@ from graphstrap.layerwise import embed_layers, full_pass_fits, has_layers
 from graphstrap.methods import frozen_encoder
 from graphstrap.methods.semi_supervised import SemiSupervised, training_labels
 from graphstrap.model import Model
-from graphstrap.part_layers import INFERENCE_BRANCH
 from graphstrap.recipe import Recipe
 from graphstrap.sampling import Gatherer, Prefetcher
 from graphstrap.train import make_sampler, place_graph
 
+INFERENCE_BRANCH = 1_000_039
 WAYS = ("auto", "full", "layers", "sampled")
 
 Array = np.ndarray[Any, Any]
@@ -128,18 +128,25 @@ def sampled_inference(
 
 def choose_way(model: Model, prepared: Graph, *, device: torch.device) -> str:
     """`full` where a full pass fits into memory, or where nothing else can be done."""
+    encoder = frozen_encoder(model.method)
+    if must_sample(model):
+        return "sampled"
+    if full_pass_fits(encoder, prepared, device):
+        return "full"
+    if has_layers(encoder):
+        return "layers"
+    return "sampled" if model.recipe.sampling.fan_outs else "full"
+
+
+def must_sample(model: Model) -> bool:
+    """Whether a whole graph would look different to the encoder from what it was trained on."""
     method, recipe = model.method, model.recipe
     if isinstance(method, SemiSupervised) and method.label_inputs:
-        return "sampled"  # a whole graph hides every label: a batch only its roots'
-    if recipe.sampling.fan_outs and (_leaves_relations_out(recipe) or _adds_up(recipe)):
-        return "sampled"  # a whole graph has what the encoder never saw: those relations, sums over all neighbours
+        return True  # a whole graph hides every label: a batch only its roots'
     if recipe.sampling.by_time:
-        return "sampled"  # a whole graph shows a node what is newer than itself
-    if full_pass_fits(frozen_encoder(method), prepared, device):
-        return "full"
-    if has_layers(frozen_encoder(method)):
-        return "layers"
-    return "sampled" if recipe.sampling.fan_outs else "full"
+        return True  # a whole graph shows a node what is newer than itself
+    # A whole graph has what the encoder never saw: relations that were left out, sums over all neighbours.
+    return bool(recipe.sampling.fan_outs) and (_leaves_relations_out(recipe) or _adds_up(recipe))
 
 
 def _leaves_relations_out(recipe: Recipe) -> bool:

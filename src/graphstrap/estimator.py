@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from graphstrap.defaults import resolve_recipe
-from graphstrap.embed import embed, prepare
+from graphstrap.embed import embed, prepare, with_labels_to_learn
 from graphstrap.errors import InputError
 from graphstrap.fitting import finish, train_models
 from graphstrap.graph import Graph
@@ -79,7 +79,7 @@ class BGRL:
         `parallel/`), each calls `fit` with the same arguments, and the first one writes the run folder.
         """
         start = self.build(graph, start_from=start_from)
-        check_shareable(self.model_.recipe, workers)
+        check_shareable(with_labels_to_learn(graph, self.model_), self.model_.recipe, workers)
         check_parts(graph, self.model_.recipe, workers)
         prepared = self.model_.prepare(graph)  # what can fail has failed before the folder appears
         folder = None

@@ -2,7 +2,8 @@
 
     layers     each layer once, a block of rows at a time (`layerwise.py`); the rows of a block's neighbours come from
                their owners
-    sampled    a sampled batch around each node, for encoders whose layers are not known
+    sampled    a sampled batch around each node, for encoders whose layers are not known, and for those to which a whole
+               graph would look different from what they were trained on
 
 All workers work through the same number of blocks, some of them empty: each is an exchange.
 """
@@ -16,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from graphstrap.embed import INFERENCE_BRANCH, must_sample, with_labels_to_learn
 from graphstrap.encoders.gcn import GCN
 from graphstrap.encoders.mlp import MLP
 from graphstrap.errors import InputError
@@ -29,8 +31,6 @@ from graphstrap.parallel.exchange import Answer, Exchange
 from graphstrap.parallel.part_gather import PartGatherer
 from graphstrap.parallel.part_sampler import PartSampler
 from graphstrap.train.batches import sampler_flags
-
-INFERENCE_BRANCH = 1_000_039
 
 
 def finish_in_parts(model: Model, part: Part, workers: Workers) -> None:
@@ -59,9 +59,10 @@ def recalibrate_in_parts(encoder: nn.Module, part: Part, *, workers: Workers) ->
 
 @torch.no_grad()
 def embed_part(model: Model, part: Part, *, workers: Workers, how: str = "auto") -> Array:
-    """(n, D) embeddings of the part's own nodes; `part` has its rows scaled when they are read."""
+    """(n, D) embeddings of the part's own nodes; `part` is as `prepare_part` gives it."""
     encoder = frozen_encoder(model.method)
-    how = ("layers" if has_layers(encoder) else "sampled") if how == "auto" else how
+    if how == "auto":
+        how = "layers" if has_layers(encoder) and not must_sample(model) else "sampled"
     if how == "sampled":
         return _sampled(model, part, workers)
     if how != "layers" or not isinstance(encoder, GCN | MLP):
@@ -152,8 +153,9 @@ class _PartWork(LayerWork):
 
 
 def prepare_part(model: Model, part: Part) -> Part:
-    """The part with its own rows as the encoder was trained on, scaled when they are read."""
-    return replace(part, own=model.transform.when_read(part.own))
+    """The part with its own rows as the encoder was trained on: scaled when they are read, with the labels that may be
+    seen."""
+    return replace(part, own=with_labels_to_learn(model.transform.when_read(part.own), model))
 
 
 def _nodes(part: Part) -> Tensor:

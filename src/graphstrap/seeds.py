@@ -84,7 +84,7 @@ def _train(
     """A worker's models, of which there may be none, side by side; then it waits for the others'."""
     if estimators:
         train_estimators(estimators, graph, prepared, runs, progress=progress)
-    workers.wait()
+    workers.wait_for_work()
 
 
 def evaluate_runs(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,18 @@ Work = Callable[..., dict[str, Any]]
 def in_processes(work: Work, *arguments: Any, folder: Path, size: int = 2, device: str = "cpu") -> list[dict[str, Any]]:
     """What `work(workers, *arguments)` returns in each of them: names and tensors or numbers. Of size 1 it is a group
     all the same."""
-    with closing(socket.socket()) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    spawn(_run, (size, port, folder, work, arguments, device), nprocs=size)  # type: ignore[no-untyped-call]
+    spawn(_run, (size, free_port(), folder, work, arguments, device), nprocs=size)  # type: ignore[no-untyped-call]
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(size)]
+
+
+def free_port() -> int:
+    """One that nobody listens at, and that the system gives to no connection: those of other tests come in between."""
+    first_given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    for port in random.SystemRandom().sample(range(10_000, max(first_given, 10_100)), 100):
+        with suppress(OSError), closing(socket.socket()) as free:
+            free.bind(("127.0.0.1", port))
+            return port
+    raise OSError("a hundred ports are in use")
 
 
 def _run(rank: int, size: int, port: int, folder: Path, work: Work, arguments: tuple[Any, ...], device: str) -> None:

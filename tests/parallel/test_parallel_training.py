@@ -204,3 +204,10 @@ def test_what_cannot_be_shared_is_refused() -> None:
         train_in_parallel(trainee, graph, recipe=recipe(sampling__fan_outs=[]), workers=Workers(0, 2))
     with pytest.raises(InputError, match="too few roots for 2 workers"):
         train_in_parallel(trainee, graph, recipe=recipe(sampling__batch_size=1), workers=Workers(0, 2))
+    with pytest.raises(
+        InputError, match="a step has 120 of this graph's nodes for roots, too few roots for 121 workers"
+    ):
+        train_in_parallel(trainee, graph, recipe=recipe(sampling__batch_size=500), workers=Workers(0, 121))
+    few_labels = recipe(method__name="semi-supervised")  # of 33 roots 3 are to have a label, and none can be without
+    with pytest.raises(InputError, match="a step has 3 of this graph's nodes for roots, too few roots for 4 workers"):
+        train_in_parallel(trainee, graph, recipe=few_labels, workers=Workers(0, 4))

@@ -52,6 +52,11 @@ def dated_graph() -> Graph:
     return replace(graph, features=(torch.rand(80, 5, generator=generator),), node_times=times)
 
 
+def weighted_dated_graph() -> Graph:
+    graph = dated_graph()
+    return replace(graph, edge_weights=torch.rand(graph.num_edges, generator=torch.Generator().manual_seed(4)) + 0.5)
+
+
 def tiny_mag() -> Graph:
     return mag(1e-5, num_features=6)
 
@@ -63,6 +68,7 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "all neighbours": (plain_graph, {"fan_outs": [1000]}),
     "nothing": (plain_graph, {"fan_outs": [0, 2]}),
     "fractional times": (dated_graph, {"fan_outs": [5, 4], "disjoint": True, "by_time": True}),
+    "weights by time": (weighted_dated_graph, {"fan_outs": [5, 4], "disjoint": True, "by_time": True}),
     "types": (tiny_mag, {"fan_outs": [{"cites": 5, "*": 2}, {"reverse_writes": 3, "cites": 1}]}),
     "types by time": (
         tiny_mag,

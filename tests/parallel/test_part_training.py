@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from in_processes import in_processes
 from safetensors.torch import load_file
 
 from conftest import make_communities
-from graphstrap.embed import prepare, sampled_inference
+from graphstrap.embed import choose_way, prepare, sampled_inference
 from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL
 from graphstrap.generate import mag
@@ -28,13 +29,23 @@ from graphstrap.io.store import open_store, write_store
 from graphstrap.layerwise import embed_layers, recalibrate_layers
 from graphstrap.methods import frozen_encoder
 from graphstrap.model import Model
-from graphstrap.parallel import ALONE, Workers, load_for, part_batches, partition_graph
+from graphstrap.parallel import (
+    ALONE,
+    LostWorkerError,
+    Workers,
+    load_for,
+    part_batches,
+    partition_graph,
+    train_in_parallel,
+)
 from graphstrap.parallel.part_batches import by_part, check_parts, in_turn, make_part_batches
 from graphstrap.parallel.training import SharedStep
 from graphstrap.part_layers import embed_part, prepare_part, recalibrate_in_parts
 from graphstrap.recipe import Recipe
+from graphstrap.run import Run
 from graphstrap.seeds import fit_seeds
 from graphstrap.source import Source
+from graphstrap.train import Trainee
 
 pytestmark = pytest.mark.distributed
 
@@ -59,6 +70,7 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
             "encoder.norm": "layer",
             "encoder.num_steps": 2,
             "method.unlabelled_ratio": 1.0,
+            "method.label_inputs": True,
             "sampling.disjoint": True,
             "sampling.by_time": True,
             "sampling.unbiased": False,
@@ -66,7 +78,18 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
             "data.feature_scaling": "column",
         },
     ),
+    "labels": (
+        "communities",
+        {
+            "method.name": "semi-supervised",
+            "encoder.norm": "layer",
+            "method.unlabelled_ratio": 0.0,
+            "method.label_inputs": True,
+            "sampling.disjoint": True,
+        },
+    ),
 }
+EMBEDDED = ("merged", "labels and types", "labels")
 
 
 def make_graph(name: str) -> Graph:
@@ -128,7 +151,7 @@ def test_parts_train_the_model_of_the_whole_store(tmp_path: Path, size: int) -> 
 
 def embeddings_of_a_worker(workers: Workers, folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for name in ("merged", "labels and types"):
+    for name in EMBEDDED:
         graph_name, recipe = RECIPES[name][0], recipe_of(name)
         part = open_part(folder / f"{graph_name}.parts", workers.rank)
         model = Model.build(part, recipe, seed=0)
@@ -146,7 +169,7 @@ def test_parts_are_embedded_as_the_whole_store(tmp_path: Path) -> None:
     for graph_name in ("communities", "mag"):
         write_both(tmp_path, graph_name, 2)
     workers = in_processes(embeddings_of_a_worker, tmp_path, folder=tmp_path)
-    for name in ("merged", "labels and types"):
+    for name in EMBEDDED:
         whole = open_store(tmp_path / f"{RECIPES[name][0]}.store")
         model = Model.build(whole, recipe_of(name), seed=0)
         prepared, encoder = prepare(model, whole), frozen_encoder(model.method)
@@ -156,7 +179,8 @@ def test_parts_are_embedded_as_the_whole_store(tmp_path: Path) -> None:
                 torch.testing.assert_close(workers[0]["statistics"][key], buffer, rtol=1e-5, atol=1e-6)
                 assert torch.equal(workers[0]["statistics"][key], workers[1]["statistics"][key])
             h = torch.from_numpy(embed_layers(encoder, prepared))
-        else:  # by time every root has a subgraph of its own: who it is sampled with does not matter
+        else:  # every root has a subgraph of its own: who it is sampled with does not matter
+            assert choose_way(model, prepared, device=torch.device("cpu")) == "sampled"
             h = sampled_inference(model, prepared, model.method.embed, device=torch.device("cpu"))
         nodes = torch.cat([one[f"{name} nodes"] for one in workers])
         assert torch.equal(nodes.sort().values, torch.arange(whole.num_nodes))
@@ -184,23 +208,47 @@ def failure_of_a_worker(workers: Workers, folder: Path) -> dict[str, Any]:
     model = Model.build(part, recipe, seed=0)
     prepared = prepare_part(model, part)
     batches = make_part_batches(prepared, recipe=recipe, seed=0, device=torch.device("cpu"), workers=workers)
+    first = torch.tensor([os.getpid()])
+    workers.take_from_first([first])
+    end_of_first = os.pidfd_open(int(first))
     batches(1)
-    if workers.rank == 0:
-        try:
-            batches(2)
-            raise RuntimeError("a full disk")
-        finally:
-            batches.close()
-    time.sleep(60)  # the other one waits for nobody
+    if workers.is_first:
+        batches(2)
+        begin = time.monotonic()
+        batches.close()  # as for a full disk: the other one is not asking for batches now
+        torch.save({"seconds": time.monotonic() - begin}, folder / "0.pt")
+        os._exit(0)  # its thread is left behind
+    assert select.select([end_of_first], [], [], 60)[0]
+    with pytest.raises(LostWorkerError):
+        list(map(batches, range(2, recipe.train.steps + 1)))
+    batches.close()
     return {}
 
 
 def test_a_worker_that_fails_ends_and_so_do_the_others(tmp_path: Path) -> None:
     write_both(tmp_path, "communities", 2)
-    begin = time.monotonic()
-    with pytest.raises(Exception, match="a full disk"):
-        in_processes(failure_of_a_worker, tmp_path, folder=tmp_path)
-    assert time.monotonic() - begin < 50
+    first, _ = in_processes(failure_of_a_worker, tmp_path, folder=tmp_path)
+    assert 0.9 < first["seconds"] < 20
+
+
+def refusal_of_a_worker(workers: Workers, folder: Path) -> dict[str, Any]:
+    part = open_part(folder / "communities.parts", workers.rank)
+    recipe = recipe_of("merged")
+    method = Model.build(part, recipe, seed=0).method
+    trainee = Trainee(method, 0, Run.open(folder / "run"))
+    with pytest.raises(InputError if workers.is_first else LostWorkerError) as refused:
+        train_in_parallel(trainee, part, recipe=recipe, workers=workers)
+    return {"in": [entry.name for entry in refused.traceback]}
+
+
+def test_a_run_in_use_is_refused_before_anybody_waits_for_a_group(tmp_path: Path) -> None:
+    """Of a wait for the group's address nobody is told that the first worker has ended."""
+    write_both(tmp_path, "communities", 2)
+    graph = open_store(tmp_path / "communities.store")
+    run = Run.create(tmp_path / "run", recipe=recipe_of("merged"), source={}, seed=0, device="cpu", graph=graph)
+    with run.locked():
+        for worker in in_processes(refusal_of_a_worker, tmp_path, folder=tmp_path):
+            assert "locked" in worker["in"]
 
 
 def test_what_parts_cannot_do_is_refused(tmp_path: Path) -> None:
@@ -237,7 +285,7 @@ def test_the_command_line_trains_stops_goes_on_and_embeds(tmp_path: Path) -> Non
     program = [sys.executable, "-m", "graphstrap"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     parts, store = (str(tmp_path / f"communities.{kind}") for kind in ("parts", "store"))
-    settings = [word for one in [*SETTINGS, "train.steps=100"] for word in ("--set", one)]
+    settings = [word for one in [*SETTINGS, "train.steps=300"] for word in ("--set", one)]
     fit = ["--device", "cpu", "--quiet", *settings, "--workers", "2"]
     often = ["--set", "train.checkpoint_seconds=0.05"]
     job = subprocess.Popen([*program, "fit", parts, *fit, *often, "--run", str(tmp_path / "cut")], env=environment)

@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
-from contextlib import closing
+from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import torch
+from in_processes import free_port, in_processes
 from safetensors.torch import load_file
+from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from conftest import make_communities
 from graphstrap.io.npz import write_npz
-from graphstrap.parallel import ALONE, Workers, is_worker
+from graphstrap.parallel import ALONE, LostWorkerError, Workers, is_worker
 from graphstrap.parallel.workers import was_killed
 from graphstrap.run import Run
 
@@ -67,16 +69,23 @@ def test_bad_recipes_leave_no_folder(tmp_path: Path, capfd: pytest.CaptureFixtur
 def test_no_thread_outlives_the_group(tmp_path: Path) -> None:
     """One that does may abort the interpreter at its end: it drops a tensor when there is no interpreter any more."""
     script = """
+from contextlib import suppress
 from pathlib import Path
 import torch
 from graphstrap.parallel import joined
+def names_of_threads():
+    names = set()
+    for task in Path("/proc/self/task").glob("*/comm"):
+        with suppress(OSError):  # it has just ended
+            names.add(task.read_text().strip())
+    return names
 with joined(torch.device("cpu")) as workers:
     module = torch.nn.Linear(2, 2)
     module(torch.ones(1, 2)).sum().backward()
     torch.optim.AdamW(module.parameters()).step()
     workers.take_module_from_first(module)
-    during = {task.read_text().strip() for task in Path("/proc/self/task").glob("*/comm")}
-after = {task.read_text().strip() for task in Path("/proc/self/task").glob("*/comm")}
+    during = names_of_threads()
+after = names_of_threads()
 assert "pt_gloo_runloop" in during, during
 assert not any("gloo" in name for name in after), after
 """
@@ -85,13 +94,29 @@ assert not any("gloo" in name for name in after), after
     subprocess.run([*torchrun, tmp_path / "script.py"], check=True)
 
 
+def waits_of_a_worker(workers: Workers) -> dict[str, bool]:
+    _set_pg_timeout(timedelta(seconds=0.3))  # all patience there is
+    lost = {}
+    for name, wait in (("work", workers.wait_for_work), ("steps", workers.wait)):
+        time.sleep(0.0 if workers.is_first else 1.0)
+        try:
+            wait()
+            lost[name] = False
+        except LostWorkerError:
+            lost[name] = True
+    return lost
+
+
+@pytest.mark.distributed
+def test_who_has_finished_work_of_its_own_waits_longer_than_for_a_step(tmp_path: Path) -> None:
+    assert in_processes(waits_of_a_worker, folder=tmp_path)[0] == {"work": False, "steps": True}
+
+
 @pytest.mark.parametrize(("rank", "address"), [("1", "127.0.0.1"), ("0", "127.0.0.1"), ("1", "nobody.invalid")])
 def test_a_meeting_that_nobody_comes_to_ends_in_a_sentence(
     tmp_path: Path, rank: str, address: str, fit: list[str]
 ) -> None:
-    with closing(socket.socket()) as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     program = (
         "import sys, datetime, graphstrap.parallel.workers as workers; from graphstrap.cli._app import run; "
         "workers.MEETING = datetime.timedelta(seconds=3); sys.exit(run(sys.argv[1:]))"
@@ -112,16 +137,17 @@ def test_a_meeting_that_nobody_comes_to_ends_in_a_sentence(
 
 @pytest.mark.distributed
 def test_both_launchers_a_killed_worker_and_a_killed_launcher_give_the_same_model(
-    tmp_path: Path, fit: list[str]
+    tmp_path: Path, fit: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps = ["--set", "train.steps=120"]
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # which torchrun would set and ours would not
+    steps = ["--set", "train.steps=200"]  # the kill must come before the last one
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "--"]
     subprocess.run([*torchrun, "graphstrap", *fit, *steps, "--run", tmp_path / "torchrun"], check=True)
     ours = [sys.executable, "-m", "graphstrap", *fit, *steps, "--workers", "2", "--set", "train.checkpoint_seconds=0.1"]
 
     job = start_until_saved([*ours, "--run", tmp_path / "worker"], tmp_path / "worker")
     os.kill(children_of(job.pid)[-1], signal.SIGKILL)
-    said = job.communicate()[1]
+    said = job.communicate(timeout=300)[1]
     assert job.returncode == 0, said
     assert "a worker was killed, all start again" in said
 
@@ -130,17 +156,17 @@ def test_both_launchers_a_killed_worker_and_a_killed_launcher_give_the_same_mode
     workers = children_of(launcher)
     assert len(workers) == 2
     os.kill(launcher, signal.SIGKILL)
-    said = job.communicate()[1]
+    said = job.communicate(timeout=300)[1]
     assert job.returncode == 0, said
     assert "training was ended by SIGKILL: it goes on" in said
-    assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
+    assert not any(is_alive(worker) for worker in workers)
     assert len(Run.open(tmp_path / "launcher").restarts()) == 1
 
     whole = load_file(tmp_path / "torchrun" / "model.safetensors")
     for name in ("worker", "launcher"):
         cut = load_file(tmp_path / name / "model.safetensors")
         assert all(torch.equal(tensor, cut[key]) for key, tensor in whole.items())
-        assert [record["step"] for record in Run.open(tmp_path / name).metrics()] == [1, *range(5, 121, 5)]
+        assert [record["step"] for record in Run.open(tmp_path / name).metrics()] == [1, *range(5, 201, 5)]
     models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("worker", "launcher")]
     assert models[0] == models[1]
 
@@ -203,6 +229,13 @@ def test_workers_fill_one_ledger_with_every_cell_once(tmp_path: Path) -> None:
         assert shown.stdout.count("QUICK:") == 1
     rows = [json.loads(line) for line in ledger.read_text().splitlines()]
     assert sorted(row["seed"] for row in rows) == [0, 1, 2]
+
+
+def is_alive(process: int) -> bool:
+    """Not one that has ended and that nobody has asked about yet."""
+    with suppress(OSError):
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
 
 
 def children_of(process: int) -> list[int]:

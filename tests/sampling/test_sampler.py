@@ -296,6 +296,26 @@ def test_no_node_is_newer_than_its_root() -> None:
             assert int(drawn.sum()) == wanted
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_missing_degrees_by_time_count_no_edge_from_a_node_newer_than_the_root(weighted: bool) -> None:
+    graph = make_random_graph(num_nodes=80, num_edges=900, seed=2, weighted=weighted)
+    times = torch.randint(0, 9, (80,), generator=torch.Generator().manual_seed(3)).float()
+    times[::7] = torch.nan
+    roots = torch.arange(0, 60, 2)
+    batch = Sampler(replace(graph, node_times=times), [4, 3], disjoint=True, by_time=True).sample(roots, seed=0)
+    assert batch.node_ids is not None
+    assert batch.owners is not None
+    assert batch.missing_degrees is not None
+    weights = torch.ones(graph.num_edges) if graph.edge_weights is None else graph.edge_weights
+    last = slice(batch.hop_offsets[-2], batch.hop_offsets[-1])
+    limits = times[roots[batch.owners[last]]]
+    is_old = ~(times[graph.indices.long()] > limits[:, None])  # (nodes of the last hop, edges)
+    into = graph.targets == batch.node_ids[last, None]
+    assert bool((into & ~is_old).any())
+    torch.testing.assert_close(batch.missing_degrees[last], (weights * (into & is_old)).sum(1))
+    assert not bool(batch.missing_degrees[: last.start].any())
+
+
 def test_rows_sorted_otherwise_give_the_same_numbers_of_edges() -> None:
     """A graph whose ids grow with time needs no order of its own, and one that does gets it."""
     graph = make_random_graph(num_nodes=200, num_edges=900, seed=2)

@@ -87,7 +87,7 @@ def reproduce(
         for one, parts in chosen:
             if not show and how.deadline.seconds_left > 0:
                 fill(one, kept, how, num_seeds=seeds, **parts)
-        several.wait()
+        several.wait_for_work()
     if not several.is_first:
         return
     kept = Ledger(ledger)  # with what other workers have added

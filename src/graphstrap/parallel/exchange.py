@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from graphstrap.parallel.workers import PATIENCE, Workers
+from graphstrap.parallel.workers import PATIENCE, Workers, in_touch
 from graphstrap.sparse import row_positions, row_starts
 
 
@@ -40,7 +40,8 @@ class Exchange:
         self.workers, self.bytes_sent = workers, 0
         self._group: Any = None
         if workers.size > 1:
-            self._group = dist.new_group(backend="gloo", timeout=PATIENCE)
+            with in_touch():
+                self._group = dist.new_group(backend="gloo", timeout=PATIENCE)
 
     def ask(self, owners: Tensor, questions: Sequence[Tensor], answer: Callable[[list[Tensor]], Answer]) -> Answer:
         """Args:
@@ -74,7 +75,8 @@ class Exchange:
         sizes = [1] * self.workers.size if counts is None else counts.tolist()
         sizes_back = [1] * self.workers.size if counts_back is None else counts_back.tolist()
         out = table.new_empty(sum(sizes_back), *table.shape[1:])
-        dist.all_to_all_single(out, table.contiguous(), sizes_back, sizes, group=self._group)
+        with in_touch():
+            dist.all_to_all_single(out, table.contiguous(), sizes_back, sizes, group=self._group)
         row_bytes = table[:1].nbytes
         self.bytes_sent += (len(table) - sizes[self.workers.rank]) * row_bytes
         return out

@@ -28,10 +28,10 @@ from graphstrap.io.parts import Part
 from graphstrap.parallel.exchange import Exchange
 from graphstrap.parallel.part_gather import PartGatherer
 from graphstrap.parallel.part_sampler import PartSampler
-from graphstrap.parallel.workers import Workers
+from graphstrap.parallel.workers import Workers, in_touch
 from graphstrap.recipe import Recipe
 from graphstrap.sampling import Prefetcher
-from graphstrap.train.batches import BatchMaker, Share, sampler_flags
+from graphstrap.train.batches import BatchMaker, Share, choose_roots, sampler_flags
 
 _SECONDS_TO_FINISH = 15.0
 
@@ -44,6 +44,7 @@ def make_part_batches(
     exchange = Exchange(workers)
     if recipe.method.name == "semi-supervised":  # roots are chosen by whether they have a label
         part = replace(part, labels=_who_has_labels(part, workers))
+        check_roots(part, recipe, workers)
     if share is None:
         by_owner = recipe.sampling.roots == "owner"
         share = partial(by_part, part=part) if by_owner else partial(in_turn, workers=workers)
@@ -58,6 +59,16 @@ def make_part_batches(
     )
     depth = recipe.sampling.prefetch
     return PartPrefetcher(make, exchange, last_step=recipe.train.steps, device=device, depth=depth)
+
+
+def check_roots(graph: Graph, recipe: Recipe, workers: Workers) -> None:
+    """Whether every worker gets a root at every step: a mean over none is no number."""
+    num_roots = len(choose_roots(graph, recipe, seed=0)(1))
+    if num_roots < workers.size:
+        raise InputError(
+            f"a step has {num_roots} of this graph's nodes for roots, too few roots for {workers.size} workers: start "
+            f"fewer, or raise sampling.batch_size, which is {recipe.sampling.batch_size}"
+        )
 
 
 def in_turn(roots: Tensor, *, workers: Workers) -> Tensor:
@@ -167,10 +178,12 @@ def _who_has_labels(part: Part, workers: Workers) -> Tensor:
     found: list[Any] = [mine]
     if workers.size > 1:
         sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(workers.size)]
-        dist.all_gather(sizes, torch.tensor([len(mine)]))
+        with in_touch():
+            dist.all_gather(sizes, torch.tensor([len(mine)]))
         room = int(torch.cat(sizes).max())
         padded = [torch.empty(room, dtype=torch.int64) for _ in range(workers.size)]
-        dist.all_gather(padded, torch.nn.functional.pad(mine, (0, room - len(mine))))
+        with in_touch():
+            dist.all_gather(padded, torch.nn.functional.pad(mine, (0, room - len(mine))))
         found = [ids[: int(size)] for ids, size in zip(padded, sizes, strict=True)]
     labels = torch.full((part.num_nodes,), -1, dtype=torch.int8)
     labels[torch.cat(found)] = 0

@@ -77,8 +77,11 @@ class PartSampler(Sampler):
         if not disjoint:
             self.places_table = torch.full((part.num_nodes,), NOT_FOUND, dtype=torch.int32)
         weights = part.own.edge_weights
-        self.weight_sums = None
-        if unbiased and weights is not None:
+        self.weight_sums: Tensor | None = None
+        self._weight_starts = None
+        if unbiased and weights is not None and by_time:
+            self._weight_starts = self.rows.weight_starts(weights)
+        elif unbiased and weights is not None:
             self.weight_sums = torch.segment_reduce(weights, "sum", offsets=part.own.indptr)
 
     def sample(self, roots: Tensor, *, seed: int, step: int = 0, are_distinct: bool = False) -> Graph:
@@ -189,4 +192,4 @@ class PartSampler(Sampler):
             places = self._own_rows.places_of(asked[0])
             return Answer(None, [self.weight_sums.index_select(0, places)])
         before = asked[1].long() if self.by_time else None
-        return Answer(None, [self.rows.segments(asked[0], before)[1].sum(1).float()])
+        return Answer(None, [self.rows.degrees(asked[0], before, self._weight_starts)])

@@ -20,8 +20,8 @@ Of a graph in parts each worker has one, and batches come from all of them: see 
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from types import FrameType
@@ -35,7 +35,7 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.io.parts import Part
 from graphstrap.methods import Method
-from graphstrap.parallel.part_batches import in_turn, make_part_batches
+from graphstrap.parallel.part_batches import check_roots, in_turn, make_part_batches
 from graphstrap.parallel.workers import Workers
 from graphstrap.recipe import Recipe
 from graphstrap.train import Journal, Trainee, train_together
@@ -48,7 +48,7 @@ def train_in_parallel(
     trainee: Trainee, graph: Graph, *, recipe: Recipe, workers: Workers, progress: bool = False
 ) -> list[dict[str, Any]]:
     """`train`, by several workers, each of which calls this. Only the first one's run, mirrors and evaluation count."""
-    check_shareable(recipe, workers)
+    check_shareable(graph, recipe, workers)
     if not workers.is_first:
         trainee = replace(trainee, evaluate=None, mirrors=())
     trainee = replace(trainee, run=SharedJournal(trainee.run, workers))
@@ -63,15 +63,18 @@ def train_in_parallel(
     )[0]
 
 
-def check_shareable(recipe: Recipe, workers: Workers) -> None:
-    """Whether several workers can train this recipe's model together."""
-    if workers.size > 1 and not recipe.sampling.fan_outs:
+def check_shareable(graph: Graph, recipe: Recipe, workers: Workers) -> None:
+    """Whether several workers can train this recipe's model together on this graph, whose labels are those to learn."""
+    if workers.is_alone:
+        return
+    if not recipe.sampling.fan_outs:
         raise InputError(
             "several workers share the roots of sampled batches: give --set sampling.fan_outs=[10,10], or one worker"
         )
-    size = recipe.sampling.batch_size
-    if workers.size > size:
-        raise InputError(f"sampling.batch_size is {size}, too few roots for {workers.size} workers: raise it")
+    if (
+        not isinstance(graph, Part) or recipe.method.name != "semi-supervised"
+    ):  # else no worker knows yet who has labels
+        check_roots(graph, recipe, workers)
 
 
 class SharedStep(SampledStep):
@@ -139,8 +142,13 @@ class SharedJournal:
     def __init__(self, run: Journal | None, workers: Workers) -> None:
         self._run, self._workers = run if workers.is_first else None, workers
 
-    def locked(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._run is None else self._run.locked()
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody goes on before the first has the lock: whom it leaves waiting here is told that it has ended, whom it
+        leaves in the making of a process group is not."""
+        with nullcontext() if self._run is None else self._run.locked():
+            self._workers.wait()
+            yield
 
     def restore(self, module: nn.Module, optimizer: AdamW) -> int:
         """Every worker begins with the state of the first."""

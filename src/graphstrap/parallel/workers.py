@@ -33,6 +33,7 @@ T = TypeVar("T")
 
 # The first worker evaluates, saves and finishes while the others wait; one that died is noticed at once.
 PATIENCE = timedelta(hours=6)
+PATIENCE_WITH_WORK = timedelta(days=20)  # in milliseconds, within 32 bits
 MEETING = timedelta(minutes=5)
 MAX_RESTARTS = 3
 RESTARTS = "GRAPHSTRAP_RESTARTS"
@@ -66,14 +67,14 @@ class Workers:
     def add(self, tensor: Tensor) -> Tensor:
         """The sum over workers, in place; the same bits for each of them."""
         if not self.is_alone:
-            with _in_touch():
+            with in_touch():
                 dist.all_reduce(tensor)
         return tensor
 
     def take_from_first(self, tensors: Sequence[Tensor]) -> None:
         """Overwrite these with the first worker's."""
         if not self.is_alone:
-            with _in_touch():
+            with in_touch():
                 for tensor in tensors:
                     dist.broadcast(tensor, src=0)
 
@@ -84,15 +85,23 @@ class Workers:
     def wait(self) -> None:
         """Until all have come this far."""
         if not self.is_alone:
-            with _in_touch():
+            with in_touch():
                 dist.barrier()
+
+    def wait_for_work(self) -> None:
+        """Until all are done with work that each has of its own: some of them may have days more of it than others."""
+        if not self.is_alone:
+            options: Any = dist.BarrierOptions()
+            options.timeout, options.device = PATIENCE_WITH_WORK, torch.device("cpu")
+            with in_touch():
+                dist.group.WORLD.barrier(options).wait()  # type: ignore[union-attr]
 
 
 ALONE = Workers()
 
 
 @contextmanager
-def _in_touch() -> Iterator[None]:
+def in_touch() -> Iterator[None]:
     """A LostWorkerError where the other side is gone."""
     try:
         yield

@@ -65,6 +65,19 @@ class Rows:
             degree = self._count_old(start, degree, before[:, None])
         return start, degree
 
+    def degrees(self, nodes: Tensor, before: Tensor | None, weight_starts: Tensor | None) -> Tensor:
+        """(F,) how many edges `segments` has for each node, or what they weigh: see `weight_starts`."""
+        start, degree = self.segments(nodes, before)
+        if weight_starts is not None:
+            degree = weight_starts[start + degree] - weight_starts[start]
+        return degree.sum(1).float()
+
+    def weight_starts(self, weights: Tensor) -> Tensor:
+        """(E + 1,) what all edges at earlier places weigh. In double precision, which adds up ordinary weights without
+        rounding, so that parts of a graph say what the whole says."""
+        ordered = weights if self.order is None else weights.index_select(0, self.order)
+        return torch.nn.functional.pad(ordered.cumsum(0, dtype=torch.float64), (1, 0))
+
     def edges(self, places: Tensor) -> Tensor:
         """The ids of the edges at these places."""
         return places if self.order is None else self.order.index_select(0, places)

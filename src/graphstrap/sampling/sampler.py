@@ -66,6 +66,7 @@ class Sampler:
         self.rows = Rows.of(graph, with_times=by_time)
         self.fan_outs = [fan_out_row(graph, entry) for entry in fan_outs]
         self._degrees: Tensor | None = None
+        self._weight_starts: Tensor | None = None
         self.places_table: Tensor | None = None
         self.fused: FusedSampler | None = None
         if not disjoint:
@@ -136,8 +137,10 @@ class Sampler:
         """(N,) the in-degrees of the last hop's nodes, which have no edges in the batch; 0 for all others."""
         nodes, owners = found.nodes(frontier)
         weights = self.graph.edge_weights
-        if weights is None and self.rows.times is not None:
-            degrees = self.rows.segments(nodes, self._times_of_roots(owners, roots))[1].sum(1).float()
+        if self.rows.times is not None:
+            if weights is not None and self._weight_starts is None:
+                self._weight_starts = self.rows.weight_starts(weights)
+            degrees = self.rows.degrees(nodes, self._times_of_roots(owners, roots), self._weight_starts)
         else:
             if self._degrees is None:
                 sums = None if weights is None else torch.segment_reduce(weights, "sum", offsets=self.graph.indptr)

@@ -54,11 +54,7 @@ class BatchMaker:
         self.seed, self.share = seed, share
         self.sampler = sampler or make_sampler(graph, recipe)
         self.gatherer = gatherer or Gatherer(graph, device=device, num_hot=recipe.sampling.hot_nodes)
-        if recipe.method.name == "semi-supervised":
-            self.roots = _mixed_roots(graph, recipe, seed)
-        else:
-            size, candidates = recipe.sampling.batch_size, _candidates(graph, recipe)
-            self.roots = lambda step: roots_at(step, candidates=candidates, batch_size=size, seed=seed)
+        self.roots = choose_roots(graph, recipe, seed)
 
     def sample(self, step: int) -> Graph:
         """The batch without features and labels."""
@@ -67,6 +63,14 @@ class BatchMaker:
 
     def __call__(self, step: int) -> Graph:
         return self.gatherer.fill(self.sample(step))
+
+
+def choose_roots(graph: Graph, recipe: Recipe, seed: int) -> Callable[[int], Tensor]:
+    """The roots of a step, as many at every one of them."""
+    if recipe.method.name == "semi-supervised":
+        return _mixed_roots(graph, recipe, seed)
+    size, candidates = recipe.sampling.batch_size, _candidates(graph, recipe)
+    return lambda step: roots_at(step, candidates=candidates, batch_size=size, seed=seed)
 
 
 def _candidates(graph: Graph, recipe: Recipe) -> Tensor | int:
