@@ -18,6 +18,7 @@ import pytest
 from test_cli import FAST, one_thread, wait_until, write_tables, written
 
 from graphstrap.cli._app import run
+from graphstrap.cli._supervise import supervise
 from graphstrap.io._database import one_line_errors
 
 NUM_KILLS = int(os.environ.get("GRAPHSTRAP_KILLS", "2"))
@@ -74,6 +75,20 @@ def test_kills_with_nobody_watching_give_the_same_bits(tmp_path: Path, capsys: p
     steps = [restart["step"] for restart in facts["restarts"]]
     assert len(steps) == NUM_KILLS
     assert steps == sorted(steps)
+
+
+@pytest.mark.parametrize("listed", ["run.json", "seeds.json", "folds.json"])
+def test_what_has_begun_is_resumed_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: str) -> None:
+    """A program that is killed in `fit` and ends well in `resume`, in the place of Python."""
+    program, folder = tmp_path / "program", tmp_path / "run"
+    program.write_text(
+        f'#!/bin/sh\necho "$3" >> {tmp_path}/verbs\n[ "$3" = resume ] && exit 0\n'
+        f"mkdir {folder} && echo {{}} > {folder}/{listed} && kill -9 $$\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    assert supervise(["fit", "digits", "--run", str(folder)], run=folder, restarts=1) == 0
+    assert (tmp_path / "verbs").read_text().split() == ["fit", "resume"]
 
 
 def test_mistakes_are_not_repeated_by_restarts(tmp_path: Path) -> None:
