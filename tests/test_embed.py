@@ -17,6 +17,7 @@ from graphstrap.embed import choose_way
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.io.export import write_embeddings
+from graphstrap.scaled import take_rows
 from graphstrap.shards import write_shards
 
 SETTINGS: dict[str, Any] = {
@@ -124,6 +125,27 @@ def test_a_cut_run_goes_on(model: gs.BGRL, communities: Graph, tmp_path: Path, m
     room[0] = 3
     write_shards(model.model_, communities, tmp_path / "out", **arguments)
     assert [path.name for path in written] == ["part-00000.npy", "part-00001.npy", "part-00002.npy"]
+
+
+def test_a_cut_run_does_not_go_on_with_another_graph_or_way(model: gs.BGRL, communities: Graph, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    arguments: dict[str, Any] = {"device": CPU, "rows_per_shard": 50, "ending": "npy"}
+    write_shards(model.model_, communities, folder, how="layers", **arguments)
+    (folder / "part-00001.npy").unlink()
+    other_features = communities.with_features(take_rows(communities.x, torch.arange(120).flip(0)))
+    settings = {**SETTINGS, "encoder.own_features": 4}
+    with_columns = gs.BGRL(settings=settings, device="cpu").fit(communities)
+    for other, graph, how in (
+        (model, other_features, "layers"),
+        (model, communities, "sampled"),
+        (with_columns, communities, "layers"),
+    ):
+        with pytest.raises(InputError, match="another model, graph, way"):
+            write_shards(other.model_, graph, folder, how=how, **arguments)
+    assert not (folder / "part-00001.npy").exists()
+    write_shards(model.model_, communities, folder, how="full", **arguments)
+    rows = np.concatenate([np.load(folder / f"part-{number:05}.npy") for number in range(3)])
+    np.testing.assert_allclose(rows, model.embed(communities), rtol=1e-4, atol=1e-5)
 
 
 def test_a_folder_of_something_else_is_left_alone(model: gs.BGRL, communities: Graph, tmp_path: Path) -> None:
