@@ -17,8 +17,8 @@ from graphstrap.embed import choose_way
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.io.export import write_embeddings
-from graphstrap.scaled import take_rows
 from graphstrap.shards import write_shards
+from graphstrap.sparse import SparseMatrix
 
 SETTINGS: dict[str, Any] = {
     "encoder.hidden_sizes": [16],
@@ -132,7 +132,8 @@ def test_a_cut_run_does_not_go_on_with_another_graph_or_way(model: gs.BGRL, comm
     arguments: dict[str, Any] = {"device": CPU, "rows_per_shard": 50, "ending": "npy"}
     write_shards(model.model_, communities, folder, how="layers", **arguments)
     (folder / "part-00001.npy").unlink()
-    other_features = communities.with_features(take_rows(communities.x, torch.arange(120).flip(0)))
+    assert isinstance(communities.x, SparseMatrix)
+    other_features = communities.with_features(communities.x.select_rows(torch.arange(120).flip(0)))
     settings = {**SETTINGS, "encoder.own_features": 4}
     with_columns = gs.BGRL(settings=settings, device="cpu").fit(communities)
     for other, graph, how in (

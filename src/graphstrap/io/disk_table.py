@@ -11,7 +11,7 @@ import numpy as np
 from graphstrap.errors import InputError
 
 
-def make_table(path: Path, shape: tuple[int, int]) -> np.ndarray[Any, Any]:
+def make_table(path: Path, shape: tuple[int, int]) -> np.memmap[Any, Any]:
     """A new (N, D) float32 table of zeros, with all of its room on the disk: where a write through a map finds none,
     the system ends the process."""
     try:
