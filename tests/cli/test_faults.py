@@ -20,6 +20,7 @@ from test_cli import FAST, one_thread, wait_until, write_tables, written
 from graphstrap.cli._app import run
 from graphstrap.cli._supervise import supervise
 from graphstrap.io._database import one_line_errors
+from graphstrap.io.json_lines import read_lines
 
 NUM_KILLS = int(os.environ.get("GRAPHSTRAP_KILLS", "2"))
 COMMAND = [sys.executable, "-m", "graphstrap"]
@@ -48,6 +49,10 @@ def worker_of(launcher: int) -> int | None:
     return int(numbers[0]) if numbers else None
 
 
+def num_restarts(run_folder: Path) -> int:
+    return len(read_lines(run_folder / "restarts.jsonl"))
+
+
 @pytest.mark.distributed
 def test_kills_with_nobody_watching_give_the_same_bits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The worker is killed at random moments; the launcher starts it again. GRAPHSTRAP_KILLS=20 for more of it."""
@@ -63,6 +68,7 @@ def test_kills_with_nobody_watching_give_the_same_bits(tmp_path: Path, capsys: p
         if worker is not None and not (cut / "model.safetensors").exists():
             os.kill(worker, signal.SIGKILL)
             killed += 1
+            wait_until(lambda killed=killed: num_restarts(cut) == killed or launcher.poll() is not None)
     code, text = finish(launcher)
     assert code == 0, text
     assert killed == NUM_KILLS
