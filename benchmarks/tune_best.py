@@ -4,19 +4,18 @@
     python benchmarks/tune_best.py choose --write                      # src/graphstrap/recipes/best-<graph>.toml
 
 The candidates below were written down before any of them was trained: eleven ways of training, and, tried on the
-embeddings of each, which network embeds and how many columns of the node's own features stand beside. Half of the
-labelled nodes of a graph are set apart by a fixed draw, and the labels of the others are never read. In the first half
-a probe is fitted as `reference` does, on as many nodes as are 20 % of all, and scored on the rest of that half; 3 such
-splits, 2 seeds. `choose` takes, on each graph, what stands beside and which network by their mean over all ways of
-training, and then the best way of training: seventeen means are compared, not sixty-six. Rows go to
-results/tune_best.jsonl as they come; the same command goes on, and several may run at once on different graphs.
+embeddings of each, which network embeds and how many columns of the node's own features stand beside. They are scored
+within a fixed half of the labelled nodes, see `graphstrap/reproduce/blind.py`; 3 splits, 2 seeds. `choose` takes, on
+each graph, what stands beside and which network by their mean over all ways of training, and then the best way of
+training: seventeen means are compared, not sixty-six. Rows go to results/tune_best.jsonl as they come; the same command
+goes on, and several may run at once on different graphs.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,8 +27,6 @@ from torch import Tensor
 
 import graphstrap as gs
 from graphstrap.encoders import recalibrate_batch_norm
-from graphstrap.evaluate import protocols
-from graphstrap.evaluate._splits import Split
 from graphstrap.features import FeatureTransform
 from graphstrap.graph import Graph
 from graphstrap.methods.bgrl import BGRL
@@ -37,6 +34,7 @@ from graphstrap.ops import resolve_device
 from graphstrap.own_features import OwnFeatures
 from graphstrap.recipe import Recipe
 from graphstrap.recipe_files import load_recipe
+from graphstrap.reproduce.blind import tuning_scores
 from graphstrap.reproduce.cells import where_from
 from graphstrap.reproduce.deadline import Deadline, TimeUpError
 from graphstrap.reproduce.ledger import Ledger, Row
@@ -47,7 +45,7 @@ REPOSITORY = Path(__file__).parent.parent
 RESULTS = REPOSITORY / "benchmarks" / "results" / "tune_best.jsonl"
 RECIPES = REPOSITORY / "src" / "graphstrap" / "recipes"
 GRAPHS = ("amazon-photo", "amazon-computers", "coauthor-cs", "coauthor-physics")
-NUM_SPLITS, SEEDS = 3, (0, 1)
+SEEDS = (0, 1)
 
 # What all share: a fifth of the paper's steps at a higher rate, batch-norm statistics of the clean graph.
 SHARED = {
@@ -85,22 +83,6 @@ def recipe_for(graph: str, way: str, *, steps: int | None = None) -> Recipe:
     return recipe if steps is None else recipe.with_settings({"train.steps": steps})
 
 
-def blind_splits(graph: Graph) -> list[Split]:
-    """Within a fixed half of the labelled nodes: fitted on a fifth of all nodes, scored on the rest of the half."""
-    assert graph.labels is not None
-    nodes = np.flatnonzero(graph.labels.cpu().numpy() >= 0)
-    half = np.random.default_rng(20_220_219).permutation(nodes)[: len(nodes) // 2]
-    mixed = [np.random.default_rng((1, run)).permutation(half) for run in range(NUM_SPLITS)]
-    return [Split(one[: len(nodes) // 5], one[:0], one[len(nodes) // 5 :]) for one in mixed]
-
-
-def scores(tables: Sequence[Tensor], graph: Graph) -> list[float]:
-    """The mean accuracy of each table over the blind splits."""
-    tasks = [protocols._task(h, graph, num_runs=NUM_SPLITS, seed=0, solver="newton") for h in tables]
-    runs = protocols._probe_runs(tasks, [blind_splits(graph)] * len(tasks))
-    return [round(100.0 * float(np.mean(one)), 4) for one in runs]
-
-
 def embeddings(model: gs.BGRL, prepared: Graph, own: Tensor) -> Iterator[tuple[str, Tensor]]:
     """Each network's, alone and beside so many columns of own features; the latter come leading ones first."""
     method = model.model_.method
@@ -131,7 +113,7 @@ def measure(graph: Graph, way: str, own: Tensor, *, device: torch.device, steps:
     prepared = models[0].model_.transform(graph).to(device).with_readable_features()
     found = [dict(embeddings(model, prepared, own)) for model in models]
     names = list(found[0])
-    values = scores([one[name] for one in found for name in names], graph)
+    values = tuning_scores([one[name] for one in found for name in names], graph)
     rows = np.split(np.array(values), len(models))
     shared = {
         "dataset": graph.name,

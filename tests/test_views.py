@@ -5,6 +5,7 @@ from __future__ import annotations
 import networkx
 import numpy as np
 import pytest
+import scipy.sparse
 import torch
 
 from conftest import make_random_graph
@@ -98,3 +99,16 @@ def test_several_node_types_are_refused(communities: Graph) -> None:
     )
     with pytest.raises(InputError, match="several"):
         adaptive_specs(several, [ViewSpec(edge_drop_prob=0.3)], centrality="degree")
+
+
+@pytest.mark.parametrize("is_sparse", [True, False])
+@pytest.mark.parametrize("is_bag", [True, False])
+def test_of_words_it_counts_whether_they_are_there(is_sparse: bool, is_bag: bool) -> None:
+    generator = np.random.default_rng(0)
+    x = (generator.random((50, 8)) < 0.3) * generator.random((50, 8)).astype(np.float32) * (1.0 if is_bag else -1.0)
+    edges = generator.integers(50, size=(2, 200))
+    graph = Graph.from_edges(*edges, num_nodes=50, x=scipy.sparse.csr_matrix(x) if is_sparse else x)
+    (spec,) = adaptive_specs(graph, [ViewSpec(feature_mask_prob=0.3)], centrality="degree", max_drop_prob=1.0)
+    s = np.log((x != 0 if is_bag else np.abs(x)).T @ graph.in_degrees.numpy())
+    expected = 0.3 * (s.max() - s) / (s.max() - s.mean())
+    np.testing.assert_allclose(torch.as_tensor(spec.feature_mask_prob).numpy(), expected, rtol=1e-4, atol=1e-6)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from graphstrap.errors import InputError
 from graphstrap.quantised import QuantisedMatrix
-from graphstrap.scaled import ScaledMatrix
+from graphstrap.scaled import ScaledMatrix, sample_rows
 from graphstrap.sparse import SparseMatrix
 
 Features = Tensor | SparseMatrix
@@ -34,6 +34,14 @@ def readable(block: Block | None) -> Features | None:
     if isinstance(block, ScaledMatrix):
         return block.apply(block.raw)
     return block.to_dense() if isinstance(block, QuantisedMatrix) else block
+
+
+def is_bag(block: Block) -> bool:
+    """Whether features are non-negative and mostly zero, as counts of words are."""
+    x = sample_rows(block)
+    if isinstance(x, SparseMatrix):
+        return x.density < 0.5 and bool((x.values >= 0).all())
+    return bool((x >= 0).all()) and float((x != 0).float().mean()) < 0.5
 
 
 def block_tensors(block: Block | None) -> list[Tensor]:

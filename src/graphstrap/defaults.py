@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from graphstrap.blocks import Block
+from graphstrap.blocks import is_bag
 from graphstrap.features import FeatureTransform
 from graphstrap.graph import Graph
 from graphstrap.io.parts import Part
@@ -19,8 +19,6 @@ from graphstrap.many_graphs import training_part
 from graphstrap.own_features import neighbor_likeness
 from graphstrap.recipe import DataRecipe, EncoderRecipe, MethodRecipe, Recipe, TrainRecipe, ViewsRecipe
 from graphstrap.recipe_files import load_recipe
-from graphstrap.scaled import sample_rows
-from graphstrap.sparse import SparseMatrix
 
 
 @dataclass(frozen=True)
@@ -36,14 +34,14 @@ class Statistics:
     @classmethod
     def of(cls, graph: Graph) -> Statistics:
         blocks = [block for block in graph.features if block is not None]
-        is_bag = bool(blocks) and all(_is_bag(block) for block in blocks)
-        scaling = "row" if is_bag else "column"
+        are_bags = bool(blocks) and all(is_bag(block) for block in blocks)
+        scaling = "row" if are_bags else "column"
         scaled = FeatureTransform.fit(graph, scaling=scaling, structural_size=1)(graph) if blocks else graph
         return cls(
             num_nodes=graph.num_nodes,
             mean_degree=graph.num_edges / max(1, graph.num_nodes),
             num_columns=max((int(block.shape[1]) for block in blocks), default=0),
-            is_bag=is_bag,
+            is_bag=are_bags,
             likeness=graph.likeness if isinstance(graph, Part) else neighbor_likeness(scaled),
         )
 
@@ -96,10 +94,3 @@ def _reasons(s: Statistics, recipe: Recipe) -> list[str]:
         f"layers of {encoder.hidden_sizes[0]} and {encoder.embedding_size}: {s.num_nodes:,} nodes",
         f"{recipe.train.steps} steps at learning rate {recipe.train.learning_rate}: raise with --set train.steps=N",
     ]
-
-
-def _is_bag(block: Block) -> bool:
-    x = sample_rows(block)
-    if isinstance(x, SparseMatrix):
-        return x.density < 0.5 and bool((x.values >= 0).all())
-    return bool((x >= 0).all()) and float((x != 0).float().mean()) < 0.5

@@ -78,6 +78,7 @@ class EncoderRecipe:
 
     `bias`: whether `gcn` and `mean-pooling` add one in front of a norm that is not batch norm, as in the authors' code.
     The paper's equations have none, and a high rate makes it outgrow small features, alike for all nodes.
+    `linear_end`: no norm and no PReLU after the last layer of `gcn`.
     `norm`: over the nodes of a batch, over a node's columns, or over all nodes and columns of each graph.
     `own_features`: how many columns of the node's own features, compressed, are appended to the embedding; 0 for none.
     `batch_norm_statistics`: "running" averages of training views, or "recalibrated" on the clean graph before freezing.
@@ -90,6 +91,7 @@ class EncoderRecipe:
     norm: str = setting("batch", choices=("batch", "layer", "graph", "none"))
     weight_standardization: bool = setting(False)
     bias: bool = setting(True)
+    linear_end: bool = setting(False)
     batch_norm_decay: float = setting(0.99, low=0.0, high=1.0)
     batch_norm_statistics: str = setting("running", choices=("running", "recalibrated"))
     root_weight: bool = setting(False)
@@ -263,6 +265,8 @@ def _check_encoder(encoder: EncoderRecipe) -> None:
         raise InputError(f"encoder.norm=graph is for gcn and mean-pooling: take batch, layer or none for {name}")
     if encoder.weight_standardization and name == "mpnn":
         raise InputError("encoder.weight_standardization is not for mpnn: switch it off")
+    if encoder.linear_end and name != "gcn":
+        raise InputError(f"encoder.linear_end is for gcn: switch it off for {name}")
     if name == "mpnn" and not encoder.hidden_sizes:
         raise InputError("encoder.hidden_sizes are the hidden layers of the mpnn's MLPs: give at least one")
     if name == "mean-pooling" and len(set(encoder.hidden_sizes)) > 1:

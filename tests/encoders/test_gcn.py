@@ -9,10 +9,12 @@ import torch
 from conftest import make_random_graph
 from graphstrap.encoders import ENCODERS, encode_both, recalibrate_batch_norm
 from graphstrap.encoders.gcn import GCN, glorot, standardize
+from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL
 from graphstrap.generate import arxiv_like
 from graphstrap.graph import Graph
-from graphstrap.ops import _torch
+from graphstrap.ops import _torch, project, propagate
+from graphstrap.recipe import Recipe
 from graphstrap.view import CLEAN, View, ViewSpec
 
 
@@ -168,3 +170,19 @@ def test_the_recipe_for_arxiv_does_not_draw_nodes_together() -> None:
         spreads.append(model.metrics_[-1]["spread"])
     assert spreads[0] < 0.3
     assert spreads[1] > 0.5
+
+
+def test_a_linear_end_is_a_convolution_and_a_bias() -> None:
+    graph = make_random_graph(num_nodes=20, num_edges=60, seed=2)
+    encoder, usual = (
+        GCN((12,), (16, 8), norm="batch", linear_end=end, generator=torch.Generator().manual_seed(0))
+        for end in (True, False)
+    )
+    encoder.layers[-1].bias.data.fill_(0.5)  # type: ignore[operator]
+    inner = usual.layers[0](propagate(graph, CLEAN, project(graph, CLEAN, usual.input_weights[0])))
+    expected = propagate(graph, CLEAN, inner @ usual.weights[0]) + 0.5
+    torch.testing.assert_close(encoder(graph), expected, rtol=1e-4, atol=1e-5)
+    h, t = encode_both(encoder, encoder, graph, CLEAN)
+    torch.testing.assert_close(h, t)
+    with pytest.raises(InputError, match="linear_end is for gcn"):
+        Recipe().with_settings({"encoder.name": "gat", "encoder.linear_end": True})

@@ -8,12 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
+from conftest import make_communities
 from graphstrap.datasets import load
 from graphstrap.errors import InputError
+from graphstrap.graph import Splits
 from graphstrap.recipe import Recipe
 from graphstrap.recipe_files import shipped_recipes
 from graphstrap.reproduce import variants
+from graphstrap.reproduce.cells import compute_cells
 from graphstrap.reproduce.compare import compare_rows, paired_p_value
 from graphstrap.reproduce.ledger import Ledger
 from graphstrap.reproduce.memory import as_published, estimate_bytes, parse_bytes, refusal
@@ -221,3 +225,13 @@ def test_a_row_of_a_family_has_a_recipe_of_it_or_none_at_all(tmp_path: Path) -> 
         cell = make_cell(table, Ledger(tmp_path / "none"), "bgrl-best", dataset, "reference", quick=False)
         assert row_title(cell) == VARIANTS["bgrl-best"].title  # compared with a starred row, but not one itself
     assert recipe_of("bgrl", BIG[0]).name == BIG[0]
+
+
+@pytest.mark.parametrize("variant", ["supervised-gcn", "label-propagation"])
+def test_rows_that_learn_from_labels_take_published_splits_where_probes_take_adamw(variant: str) -> None:
+    graph = make_communities(num_nodes=90, num_classes=3, seed=0)
+    part = torch.arange(90)[:, None] // 3 % 3  # classes take turns
+    graph = replace(graph, name="ogbn-arxiv", splits=Splits(part == 0, part == 1, part == 2))
+    (row,) = compute_cells(graph, variant, seeds=[0], device="cpu", quick=True)
+    assert list(row["accuracy"]) == ["adamw"]
+    assert row["accuracy"]["adamw"] > 40.0

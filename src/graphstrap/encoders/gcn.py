@@ -1,4 +1,4 @@
-"""GCN: graph convolution, then normalisation, then PReLU, at every layer including the last.
+"""GCN: graph convolution, then normalisation, then PReLU, at every layer including the last, unless it ends linearly.
 
 Kipf and Welling, Semi-Supervised Classification with Graph Convolutional Networks, ICLR 2017; as used by BGRL:
 
@@ -49,6 +49,7 @@ class GCN(nn.Module):
         norm: "batch", "layer", "graph" (over all nodes and columns of each graph) or "none".
         weight_standardization: centre and scale each column of every weight but the first (Qiao et al., 2019).
         bias: add one in front of the norm, as the authors' code does; the paper's equation, above, has none.
+        linear_end: no norm and no PReLU after the last layer, only a bias.
         batch_norm_decay: how much of the old running statistics a step keeps, as in the paper (PyTorch's `momentum`
             is 1 - decay).
         generator: source of the initial weights.
@@ -62,6 +63,7 @@ class GCN(nn.Module):
         norm: str = "batch",
         weight_standardization: bool = False,
         bias: bool = True,
+        linear_end: bool = False,
         batch_norm_decay: float = 0.99,
         generator: torch.Generator | None = None,
     ) -> None:
@@ -72,6 +74,8 @@ class GCN(nn.Module):
         self.input_weights = nn.ParameterList(glorot(max(1, size), first, generator) for size in input_sizes)
         self.weights = nn.ParameterList(glorot(size_in, size_out, generator) for size_in, size_out in rest)
         self.layers = nn.ModuleList(_Finish(size, norm, batch_norm_decay, bias) for size in layer_sizes)
+        if linear_end:
+            self.layers[-1] = _LinearEnd(self.embedding_size)
         self.weight_standardization = weight_standardization
 
     def forward(self, graph: Graph, view: View = CLEAN) -> Tensor:
@@ -177,6 +181,17 @@ class _Finish(nn.Module):
         if isinstance(self.norm, nn.LayerNorm):
             return layer_norm_prelu(h, self.norm, self.slope, shift=self.bias)
         return bias_prelu(h, self.bias, self.slope)
+
+
+class _LinearEnd(nn.Module):
+    """A bias, in the place of `_Finish`."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.norm, self.bias = nn.Identity(), nn.Parameter(torch.zeros(size))
+
+    def forward(self, h: Tensor, graph: Graph | None = None) -> Tensor:
+        return h + self.bias
 
 
 def glorot(size_in: int, size_out: int, generator: torch.Generator | None) -> nn.Parameter:

@@ -10,7 +10,7 @@
     clustering   k-means into as many clusters as classes; NMI (and ARI) with the labels
 
 `adamw` is what the paper takes for PPI and ogbn-arxiv: accuracy, or micro-F1 where nodes have several labels.
-The paper's text describes `paper` while its printed numbers match the code's `reference`: compare under `reference`.
+The paper's text describes `paper`, while its printed numbers of large graphs match the code's `reference`.
 Only nodes with a label take part. All figures are in percent; the deviation is that of the runs themselves (division
 by their number), as the reference code computes it.
 """

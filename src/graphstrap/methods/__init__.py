@@ -28,7 +28,7 @@ from graphstrap.view import View
 
 _NORM = ("norm", "batch_norm_decay")
 _ENCODER_SETTINGS: dict[str, tuple[str, ...]] = {
-    "gcn": (*_NORM, "weight_standardization", "bias"),
+    "gcn": (*_NORM, "weight_standardization", "bias", "linear_end"),
     "mean-pooling": (*_NORM, "weight_standardization", "bias", "root_weight"),
     "gat": (*_NORM, "weight_standardization", "num_heads", "num_output_heads"),
     "mpnn": (*_NORM, "num_steps", "aggregation"),

@@ -10,7 +10,8 @@ Systems 2022 (arXiv 2021); the loss is Zbontar et al.'s, ICML 2021.
 Departs from the authors' code:
   * The variance is that of the batch (over N, not N - 1), so that equal views give C_ii = 1 exactly. Pinned by
     test_barlow_twins.py::test_loss_is_zero_when_views_agree_and_columns_are_uncorrelated.
-  * The encoder is the recipe's, with normalisation and PReLU after its last layer too; theirs ends in the convolution.
+  * The encoder is the recipe's. Theirs ends in the convolution, which is `encoder.linear_end`: a PReLU there lets a
+    column become zero on all nodes but a few, which then agrees, is like no other, and says nothing (docs/LOG.md).
 Cost of a step: time O(E D + N D^2), memory O(N D + D^2). No negatives, no second network, no projector.
 Reads from the recipe: redundancy_weight (0 for the paper's 1 / D).
 """

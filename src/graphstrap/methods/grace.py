@@ -18,6 +18,8 @@ so every node is a negative, and the gathered ones are at most twice as many as 
 
 Departs from the original code:
   * The encoder is the recipe's (its `norm`, PReLU); theirs is a GCN without normalisation, under ReLU, RReLU or PReLU.
+  * AdamW and Glorot weights throughout; theirs is Adam with the weight decay in its gradient, and PyTorch's usual
+    weights in the projector.
   * A projection of length 0 is similar to nothing and gets no gradient: that of its direction has no bound. Pinned by
     test_grace.py::test_a_node_without_a_direction_gets_no_gradient.
   * The original keeps all similarities for its backward pass, four N x N matrices of them, and four more arise in it:

@@ -21,6 +21,7 @@ from graphstrap.graph import Graph
 from graphstrap.methods.skip_gram import with_features
 from graphstrap.methods.supervised import SupervisedSettings
 from graphstrap.ops import resolve_device
+from graphstrap.reproduce.blind import UNTOUCHED, untouched_accuracies
 from graphstrap.reproduce.curves import NUM_CURVE_SEEDS, NUM_POINTS, has_curve, thin_curve
 from graphstrap.reproduce.ledger import Row
 from graphstrap.reproduce.memory import as_published, refusal
@@ -109,6 +110,10 @@ def _compute(
         for protocol in protocols_of(graph.name)
     }
     per_seed = [_accuracies({name: runs[i] for name, runs in by_protocol.items()}) for i in range(len(seeds))]
+    if graph.name in VARIANTS[variant].tuned_on:
+        unseen = untouched_accuracies(embeddings, graph, seeds=seeds, num_runs=num_runs)
+        for own, one in zip(per_seed, unseen, strict=True):
+            own["accuracy"][UNTOUCHED] = one
     return {
         "train_seconds": round((trained - started) / len(seeds), 3),
         "evaluate_seconds": round((time.perf_counter() - trained) / len(seeds), 3),
@@ -157,6 +162,7 @@ def _evaluate_directly(
     encoder = kind.removeprefix("supervised-")
 
     def evaluate(protocol: str, seed: int) -> Evaluation:
+        protocol = "public" if protocol.startswith("adamw") else protocol  # the same splits; AdamW is the probe's
         options: dict[str, Any] = {"protocol": protocol, "num_runs": num_runs, "seed": seed, "device": str(device)}
         if kind == "label-propagation":
             return evaluate_label_propagation(graph, **options)

@@ -12,6 +12,8 @@ import re
 from pathlib import Path
 
 from graphstrap.io.atomic import atomic_write
+from graphstrap.reproduce.blind import UNTOUCHED
+from graphstrap.reproduce.cells import summarize
 from graphstrap.reproduce.ledger import Ledger
 from graphstrap.reproduce.paper import copied_note
 from graphstrap.reproduce.render import Report, body_to_markdown
@@ -65,7 +67,14 @@ def render_table(table: Table, ledger: Ledger, *, images: str) -> str:
     copied = [line for variant in table.variants if (line := _copied_line(table, ledger, variant))]
     if copied:
         parts.append(
-            "Rows that the paper took from other papers, with our differences from it:\n\n" + "\n".join(copied)
+            "Rows that the paper took from other papers, with our differences from it under `reference`:\n\n"
+            + "\n".join(copied)
+        )
+    tuned = [line for variant in table.variants if (line := _tuned_line(ledger, variant))]
+    if tuned:
+        parts.append(
+            "Rows whose settings were chosen by the labels of a fixed half of the nodes, tested as under `reference`, "
+            "but on the other half alone:\n\n" + "\n".join(tuned)
         )
     if table.kind == "accuracy":
         parts.append(_recipes(table, ledger))
@@ -79,6 +88,16 @@ def _copied_line(table: Table, ledger: Ledger, variant: str) -> str:
     cells = [make_cell(table, ledger, variant, name, "reference", quick=False) for name in table.datasets]
     found = [f"{cell.dataset} {cell.difference:+.2f}" for cell in cells if cell.difference is not None]
     return f"- **{VARIANTS[variant].title}** ({', '.join(found) or 'not computed yet'}): {note}"
+
+
+def _tuned_line(ledger: Ledger, variant: str) -> str:
+    found = []
+    for dataset in VARIANTS[variant].tuned_on:
+        if not why_not(variant, dataset):
+            rows = ledger.find(dataset=dataset, variant=variant, settings=settings_id(variant, dataset, quick=False))
+            if (one := summarize(rows, protocol=UNTOUCHED)) is not None:
+                found.append(f"{dataset} {one[0]:.2f} ± {one[1]:.2f} ({one[2]})")
+    return f"- **{VARIANTS[variant].title}**: {', '.join(found)}" if found else ""
 
 
 def _recipes(table: Table, ledger: Ledger) -> str:

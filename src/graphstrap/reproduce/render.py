@@ -18,8 +18,7 @@ from graphstrap.reproduce.variants import QUICK_NEGATIVES, QUICK_STEPS, VARIANTS
 LEGEND = (
     "Ours: mean ± standard deviation over seeds, each the mean of its splits (number of seeds). The paper's number and "
     "the difference follow; * marks rows that the authors measured themselves, ! a difference that Welch's two-sided "
-    "t-test calls significant at 1 %, from the means, deviations and numbers of runs (the paper's: 20). The paper's "
-    "printed numbers match the protocol `reference`."
+    "t-test calls significant at 1 %, from the means, deviations and numbers of runs (the paper's: 20)."
 )
 
 
