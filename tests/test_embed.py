@@ -159,3 +159,18 @@ def test_a_folder_of_something_else_is_left_alone(model: gs.BGRL, communities: G
     with pytest.raises(InputError, match="another model"):
         write_shards(other.model_, communities, tmp_path / "out", **arguments)
     assert json.loads((tmp_path / "out" / "embeddings.json").read_text())["num_nodes"] == 120
+
+
+def test_an_encoder_by_time_shows_no_node_what_is_newer(communities: Graph) -> None:
+    graph = replace(communities, node_times=torch.arange(communities.num_nodes))
+    settings = {**SETTINGS, "sampling.by_time": True, "sampling.disjoint": True}
+    model = gs.BGRL(settings=settings, device="cpu").fit(graph)
+    assert choose_way(model.model_, graph, device=CPU) == "sampled"
+    old = graph.num_nodes // 2
+    x = graph.x.to_dense() if isinstance(graph.x, SparseMatrix) else graph.x
+    assert x is not None
+    changed = x.clone()
+    changed[old:] = 0.0
+    before, after = (model.embed(replace(graph, features=(one,))) for one in (x, changed))
+    np.testing.assert_array_equal(before[:old], after[:old])
+    assert not np.array_equal(before[old:], after[old:])

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
+from graphstrap.io._make_store import PrepareOptions
+from graphstrap.io.prepare import prepare_tables
 from graphstrap.io.tables import TableOptions
 from graphstrap.source import Source
 
@@ -152,3 +155,23 @@ def weights_by_pair(graph: Graph) -> dict[tuple[str, str], float]:
     assert graph.edge_weights is not None
     triples = zip(graph.indices.tolist(), graph.targets.tolist(), graph.edge_weights.tolist(), strict=True)
     return {(names[s], names[t]): w for s, t, w in triples}
+
+
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
+def test_new_nodes_join_a_store_as_they_join_its_tables(tmp_path: Path, directed: bool, dtype: str) -> None:
+    edges = write(tmp_path, "edges.csv", "a,b\nx,y\ny,z\nz,x\nx,w\n")
+    nodes = write(tmp_path, "nodes.csv", "name,f,g\nx,1,2\ny,3,4\nz,5,6\nw,7,8\n")
+    new = write(tmp_path, "new_edges.csv", "a,b\nnew,x\n"), write(tmp_path, "new_nodes.csv", "name,f,g\nnew,8,7\n")
+    options = TableOptions(directed=directed)
+    tables = Source(edges=edges, nodes=nodes, options=options)
+    job = PrepareOptions(feature_dtype=dtype)
+    prepare_tables(edges, nodes, str(tmp_path / "graph.store"), options=options, job=job)
+    store = Source(dataset=str(tmp_path / "graph.store"))
+    (joined, wanted), (expected, same) = store.load_new(*new), tables.load_new(*new)
+    assert wanted is not None
+    assert same is not None
+    assert joined.external_ids[wanted].tolist() == expected.external_ids[same].tolist() == ["new"]
+    assert torch.equal(joined.indptr, expected.indptr)
+    assert torch.equal(joined.indices.long(), expected.indices.long())
+    np.testing.assert_array_equal(np.asarray(joined.x), np.asarray(expected.x))

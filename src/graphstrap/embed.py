@@ -133,6 +133,8 @@ def choose_way(model: Model, prepared: Graph, *, device: torch.device) -> str:
         return "sampled"  # a whole graph hides every label: a batch only its roots'
     if recipe.sampling.fan_outs and (_leaves_relations_out(recipe) or _adds_up(recipe)):
         return "sampled"  # a whole graph has what the encoder never saw: those relations, sums over all neighbours
+    if recipe.sampling.by_time:
+        return "sampled"  # a whole graph shows a node what is newer than itself
     if full_pass_fits(frozen_encoder(method), prepared, device):
         return "full"
     if has_layers(frozen_encoder(method)):

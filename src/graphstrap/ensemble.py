@@ -90,22 +90,26 @@ def answer_together(members: Iterable[tuple[BGRL, Graph]], *, nodes: Any = None)
     """The mean of the models' probabilities: for the nodes without a label, or for these, by heads that learned from
     labels. Each model comes with its graph: the same nodes and classes, perhaps another split."""
     total: Predictions | None = None
+    ids: Any = None
     number = 0
     for model, graph in members:
         own = model.predict(graph) if nodes is None else _classified(model, graph, nodes)
         if total is None:
-            total = own
-        elif not np.array_equal(own.nodes, total.nodes) or own.probabilities.shape != total.probabilities.shape:
-            raise InputError("models that answer together need the same graph and the same classes")
+            total, ids = own, graph.external_ids[own.nodes]
+        elif own.class_names != total.class_names or not np.array_equal(graph.external_ids[own.nodes], ids):
+            raise InputError(
+                "models that answer together need the same nodes without a label, in the same order, and the same "
+                "classes: fit them on the same tables"
+            )
         else:
             total = replace(total, probabilities=total.probabilities + own.probabilities)
         number += 1
     if total is None:
         raise InputError("an ensemble needs at least one model")
     mean = total.probabilities / number
-    return Predictions(total.nodes, mean.argmax(1), mean)
+    return replace(total, labels=mean.argmax(1), probabilities=mean)
 
 
 def _classified(model: BGRL, graph: Graph, nodes: Any) -> Predictions:
     p = model.classify(graph, nodes)
-    return Predictions(np.asarray(nodes), p.argmax(1), p)
+    return Predictions(np.asarray(nodes), p.argmax(1), p, model.model_.class_names)

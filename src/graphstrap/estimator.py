@@ -20,7 +20,7 @@ from graphstrap.ops import resolve_device
 from graphstrap.parallel import ALONE, Workers, check_parts, check_shareable
 from graphstrap.predict import Predictions, classify, predict_unlabelled
 from graphstrap.recipe import Recipe
-from graphstrap.run import START_FILE, Run
+from graphstrap.run import START_FILE, Run, describe_labels
 from graphstrap.train import Mirror
 from graphstrap.trainable import check_labels, check_trainable
 
@@ -127,6 +127,11 @@ class BGRL:
         """The estimator of an unfinished run, as it was before training began."""
         if run.info["graph"]["fingerprint"] != graph.fingerprint:
             raise InputError(f"the graph has changed since {run.folder} was started: fit it anew, into another folder")
+        labels = describe_labels(graph, run.recipe).get("labels")
+        if run.info["graph"].get("labels", labels) != labels:
+            raise InputError(
+                f"the labels have changed since {run.folder} was started: fit it anew, into another folder"
+            )
         estimator = cls(recipe=run.recipe, seed=run.info["seed"], device=run.info["device"])
         estimator.reasons_ = []
         if run.info.get("warm_start"):

@@ -26,6 +26,7 @@ from graphstrap.sparse import SparseMatrix
 from graphstrap.view import CLEAN
 
 _NUM_HOPS = 16
+_POSITIVE = 0x7FFF_FFFF_FFFF_FFFF
 _NO_ROOM = (
     "data.structural_columns=always puts columns beside features that are too many to be held at once: "
     "leave it at missing"
@@ -220,18 +221,25 @@ def structural_features(graph: Graph, *, num_columns: int, seed: int = 0) -> Ten
 
 def _random_vectors(graph: Graph, num_columns: int, seed: int) -> Tensor:
     """(N, num_columns) of +1 and -1, hashed from external ids and columns."""
-    ids = torch.from_numpy(_id_numbers(graph.external_ids)).to(graph.device)
+    ids = torch.from_numpy(id_numbers(graph.external_ids)).to(graph.device)
     columns = torch.arange(num_columns, device=graph.device)
     words = hash32(hash32(ids, child_seed(seed, 7))[:, None] * num_columns + columns, child_seed(seed, 8))
     return torch.as_tensor((words & 1) * 2 - 1).float()
 
 
-def _id_numbers(ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Non-negative integers for ids of any type: the integer itself, or a hash of the text."""
+def id_numbers(ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Non-negative integers for ids of any type: the integer itself, also where it is written as text, since one id
+    that is no number makes all of them text; or a hash of the text."""
     if ids.dtype.kind in "iu":
-        return ids.astype(np.int64) & 0x7FFF_FFFF_FFFF_FFFF
-    digests = b"".join(hashlib.blake2b(str(i).encode(), digest_size=8).digest() for i in ids)
-    return np.frombuffer(digests, dtype="<i8") & 0x7FFF_FFFF_FFFF_FFFF
+        return ids.astype(np.int64) & _POSITIVE
+    numbers = np.fromiter((_id_number(str(one)) for one in ids), dtype=np.int64, count=len(ids))
+    return numbers & _POSITIVE
+
+
+def _id_number(text: str) -> int:
+    if len(text) < 19 and text.lstrip("-").isdecimal() and text.isascii() and str(int(text)) == text:
+        return int(text)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
 
 
 def _describe(sizes: tuple[int, ...]) -> str:

@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from graphstrap.checkpoint import load_state, with_prefix
 from graphstrap.encoders import KnownEdges, edge_size
 from graphstrap.errors import InputError
-from graphstrap.features import FeatureTransform
+from graphstrap.features import FeatureTransform, id_numbers
 from graphstrap.graph import Graph
 from graphstrap.io.tensors import load_tensors, save_tensors
 from graphstrap.many_graphs import training_part
 from graphstrap.methods import METHODS, READS_EDGES, Method, is_added
+from graphstrap.methods.skip_gram import SkipGram
 from graphstrap.own_features import OwnFeatures
 from graphstrap.recipe import Recipe
 from graphstrap.recipe_files import parse_recipe
@@ -40,6 +41,8 @@ class Model:
     num_nodes: int = 0  # of the graph it was trained on
     edge_size: int = 0  # how many numbers its edges have, see `encoders.edge_size`
     num_classes: int = 0  # likewise, where the method learns from labels
+    class_names: tuple[str, ...] = ()  # theirs
+    node_ids: Tensor | None = None  # (N,) numbers made of their ids, where the method has a row for each node
     edges: KnownEdges | None = None  # what its edges said, where the encoder reads that
 
     @classmethod
@@ -62,8 +65,17 @@ class Model:
         own_features = None
         if recipe.encoder.own_features:
             own_features = OwnFeatures.fit(transform(graph), num_columns=recipe.encoder.own_features)
-        edges = KnownEdges.of(graph) if recipe.encoder.name in READS_EDGES else None
-        return cls(recipe, transform, method, seed, own_features, **sizes, edges=edges)
+        return cls(
+            recipe,
+            transform,
+            method,
+            seed,
+            own_features,
+            **sizes,
+            class_names=class_names(graph) if num_classes else (),
+            node_ids=_node_ids(graph) if isinstance(method, SkipGram) else None,
+            edges=KnownEdges.of(graph) if recipe.encoder.name in READS_EDGES else None,
+        )
 
     def with_seed(self, seed: int) -> Model:
         """An untrained model of the same graph and recipe with the weights of another seed; features are prepared the
@@ -78,6 +90,12 @@ class Model:
                 f"the earlier run has {list(earlier.transform.sizes)} feature columns, this graph "
                 f"{list(self.transform.sizes)}: a warm start needs the same ones"
             )
+        if earlier.class_names != self.class_names and self.num_classes and earlier.num_classes:
+            raise InputError(
+                f"the earlier run learned the classes {', '.join(earlier.class_names)}, this graph has "
+                f"{', '.join(self.class_names)}: a warm start needs the same ones"
+            )
+        self._check_nodes(earlier.node_ids)
         model = self
         if self.edge_size != earlier.edge_size and None not in (self.edges, earlier.edges):
             model = replace(self, edge_size=earlier.edge_size).with_seed(self.seed)
@@ -87,8 +105,24 @@ class Model:
 
     def prepare(self, graph: Graph) -> Graph:
         """The graph as the encoder takes it: features and edges as in training."""
+        if self.node_ids is not None:
+            self._check_nodes(_node_ids(graph))
         prepared = self.transform(graph)
         return prepared if self.edges is None else self.edges.matched(prepared)
+
+    def _check_nodes(self, ids: Tensor | None) -> None:
+        """Rows of a table are the nodes that they were learned for, and no others'."""
+        if self.node_ids is not None and ids is not None and not torch.equal(self.node_ids, ids):
+            raise InputError(
+                f"{self.recipe.method.name} has an embedding for each of the {len(self.node_ids):,} nodes it was "
+                "trained on, in their order, and these are others or in another order: give the tables it was trained "
+                "on, fit it anew, or take a method with an encoder"
+            )
+
+    @property
+    def num_own_columns(self) -> int:
+        """Of own features beside the embedding; at most as many as there are features."""
+        return 0 if self.own_features is None else int(self.own_features.basis.shape[1])
 
     @property
     def module(self) -> nn.Module:
@@ -101,6 +135,8 @@ class Model:
         tensors |= {f"transform.{name}": tensor for name, tensor in means_and_scales.items()}
         if self.own_features is not None:
             tensors["own_features.basis"] = self.own_features.basis
+        if self.node_ids is not None:
+            tensors["node_ids"] = self.node_ids
         return tensors, {
             "format": FORMAT_VERSION,
             "recipe": self.recipe.to_toml(),
@@ -109,6 +145,7 @@ class Model:
             "num_nodes": self.num_nodes,
             "edge_size": self.edge_size,
             "num_classes": self.num_classes,
+            "class_names": list(self.class_names),
             **({} if self.edges is None else {"edges": self.edges.to_dict()}),
         }
 
@@ -157,7 +194,22 @@ class Model:
         edges = None if info.get("edges") is None else KnownEdges.from_dict(info["edges"])
         if edges is not None and edges.size != sizes["edge_size"]:
             raise ValueError("its edges do not fit their number of columns")
-        return cls(recipe, transform, method, info["seed"], own_features, **sizes, edges=edges)
+        names = tuple(map(str, info.get("class_names", ())))
+        if names and len(names) != sizes["num_classes"]:
+            raise ValueError("its classes do not fit their number")
+        ids = tensors.get("node_ids")
+        return cls(
+            recipe, transform, method, info["seed"], own_features, **sizes, class_names=names, node_ids=ids, edges=edges
+        )
+
+
+def class_names(graph: Graph) -> tuple[str, ...]:
+    """The names of the graph's classes; their numbers where they have none."""
+    return graph.class_names or tuple(str(number) for number in range(graph.num_classes))
+
+
+def _node_ids(graph: Graph) -> Tensor:
+    return torch.from_numpy(id_numbers(graph.external_ids).copy())
 
 
 def check_shapes(recipe: Recipe, transform: FeatureTransform, saved: Shapes, *, path: Path, **sizes: int) -> None:

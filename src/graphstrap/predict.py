@@ -18,7 +18,7 @@ from graphstrap.errors import InputError
 from graphstrap.evaluate import fit_probe
 from graphstrap.graph import Graph
 from graphstrap.methods.semi_supervised import SemiSupervised
-from graphstrap.model import Model
+from graphstrap.model import Model, class_names
 
 Array = np.ndarray[Any, Any]
 
@@ -30,10 +30,12 @@ class Predictions:
     nodes: Array  # (M,)
     labels: Array  # (M,) class numbers
     probabilities: Array  # (M, C)
+    class_names: tuple[str, ...]  # of the C columns
 
 
 def classify(model: Model, graph: Graph, nodes: Any, *, device: torch.device) -> Array:
-    """(M, C) class probabilities of these nodes, by the head of a semi-supervised model."""
+    """(M, C) class probabilities of these nodes, by the head of a semi-supervised model: the columns are its
+    `class_names`, whatever labels the graph has now."""
     if not isinstance(model.method, SemiSupervised):
         raise InputError(f"{model.recipe.method.name} learns no classes: take method semi-supervised, or predict")
     return class_probabilities(model, graph, nodes=torch.as_tensor(nodes, dtype=torch.int64), device=device)
@@ -53,14 +55,15 @@ def predict_unlabelled(
         )
     if len(unknown) == 0:
         raise InputError("every node has a label already: leave the label empty where it is to be predicted")
+    unknown, names = _of_labelled_types(graph, unknown), class_names(graph)
     if isinstance(model.method, SemiSupervised):
-        unknown = _of_labelled_types(graph, unknown)
         probabilities = classify(model, graph, unknown, device=device)
+        names = model.class_names or names
     else:
         h = embed(model, graph, device=device) if h is None else h
         probe = fit_probe(h, labels, train=known, seed=seed, num_classes=graph.num_classes)
         probabilities = probe.probabilities(h[unknown])
-    return Predictions(unknown, probabilities.argmax(1), probabilities)
+    return Predictions(unknown, probabilities.argmax(1), probabilities, names)
 
 
 def _of_labelled_types(graph: Graph, nodes: Array) -> Array:

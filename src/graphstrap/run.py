@@ -28,12 +28,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 
 from graphstrap.adamw import AdamW
 from graphstrap.checkpoint import Checkpoint, module_shapes, write_checkpoint
 from graphstrap.environment import describe_environment, describe_git
 from graphstrap.errors import InputError
+from graphstrap.fingerprint import fingerprint_of
 from graphstrap.graph import Graph
 from graphstrap.io.atomic import atomic_write, flush_file, flush_folder
 from graphstrap.io.json_lines import append_line, flush_lines, read_lines
@@ -82,7 +84,7 @@ class Run:
             "source": dict(source),
             "seed": seed,
             "device": device,
-            "graph": describe_graph(graph),
+            "graph": describe_graph(graph) | describe_labels(graph, recipe),
             "warm_start": start is not None,
             "environment": describe_environment(),
             "git": describe_git(),
@@ -231,6 +233,14 @@ def describe_graph(graph: Graph) -> dict[str, Any]:
         "num_classes": graph.num_classes,
         "cleaning": asdict(graph.cleaning),
     }
+
+
+def describe_labels(graph: Graph, recipe: Recipe) -> dict[str, Any]:
+    """A hash of the labels, where they are learned from."""
+    if recipe.method.name != "semi-supervised" or graph.labels is None:
+        return {}
+    tensors = [graph.labels] + ([] if graph.splits is None else [graph.splits.train])
+    return {"labels": fingerprint_of([], np.array(graph.class_names or ()), tensors)}
 
 
 def _is_number(value: Any) -> bool:

@@ -70,7 +70,10 @@ class Source:
         try:
             return read_tables(edges, nodes, options=replace(options, ignore_unknown_nodes=False)), None
         except UnknownNodesError:
-            return read_extension(edges, nodes, original=self.load(), options=options)
+            original = self.load()
+            if self.dataset is not None:  # whose tables' options are not known, but for this one
+                options = replace(options, directed=not original.is_symmetric)
+            return read_extension(edges, nodes, original=original, options=options)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON, with paths that hold from every folder."""

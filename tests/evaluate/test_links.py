@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -80,3 +82,11 @@ def test_sparse_features_are_judged_as_dense_ones() -> None:
         hstack([graph.x.to_scipy(), csr_matrix((120, 3000))])
     )  # so empty that it stays sparse
     assert evaluate_links(few, edges) == pytest.approx(evaluate_links(graph.x.to_dense(), edges), abs=0.2)
+
+
+def test_edges_are_taken_out_of_a_graph_that_has_its_transpose_at_hand() -> None:
+    graph = make_communities(num_nodes=120, num_classes=3, seed=0)
+    ready = replace(graph, outgoing=graph.transpose)
+    remaining = hide_edges(ready, seed=1).remaining
+    assert pairs_of(remaining) == pairs_of(hide_edges(graph, seed=1).remaining)
+    assert torch.equal(remaining.transpose.indptr, hide_edges(graph, seed=1).remaining.transpose.indptr)

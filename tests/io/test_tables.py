@@ -281,3 +281,16 @@ Absent.names.remove("duckdb")
 assert tables.read_tables({edges!r}).num_nodes == 3
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("values", [("1.0", "2.0", "nan"), ("good", "bad", "NaN"), ("1", "2", "")])
+def test_a_label_that_is_no_number_is_none(tmp_path: Path, values: Sequence[str]) -> None:
+    rows = "".join(f"n{number},{value}\n" for number, value in enumerate(values))
+    nodes, edges = (
+        write(tmp_path / "nodes.csv", "id,label\n" + rows),
+        write(tmp_path / "edges.csv", "a,b\nn0,n1\nn1,n2\n"),
+    )
+    graph = read_tables(edges, nodes)
+    assert graph.num_classes == 2
+    assert graph.labels is not None
+    assert graph.labels[2] == -1

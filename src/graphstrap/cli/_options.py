@@ -85,15 +85,20 @@ def load_graph_of(
     return graph if source.fold is None else source.fold(graph)
 
 
-def open_run(
-    folder: Path, *, device: str, quiet: bool = False, loaded: dict[Source, Graph] | None = None
-) -> tuple[BGRL, Graph]:
-    """A finished run's model and graph; for `loaded` see `load_graph_of`."""
+def check_one_run(folder: Path) -> None:
+    """Refuse a folder of several runs."""
     several = seed_folders(folder) or fold_folders(folder)
     if several:
         raise InputError(
             f"{folder} holds {len(several)} runs, one for each seed or fold: name one, such as {several[0]}"
         )
+
+
+def open_run(
+    folder: Path, *, device: str, quiet: bool = False, loaded: dict[Source, Graph] | None = None
+) -> tuple[BGRL, Graph]:
+    """A finished run's model and graph; for `loaded` see `load_graph_of`."""
+    check_one_run(folder)
     run = Run.open(folder)
     model = BGRL.load(folder, device=device)
     return model, load_graph_of(run, quiet=quiet, loaded=loaded)

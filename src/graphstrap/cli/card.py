@@ -9,7 +9,7 @@ import typer
 
 from graphstrap.cli import _options as o
 from graphstrap.errors import InputError
-from graphstrap.evaluate import evaluate
+from graphstrap.evaluate import evaluate, has_published_splits, has_seen_test_labels
 from graphstrap.report.card import write_model_folder
 from graphstrap.report.scores import has_classes
 from graphstrap.run import Run
@@ -25,6 +25,8 @@ def card(
     if (to / "run.json").exists():
         raise InputError(f"{to} is a run folder: choose another --to")
     model, graph = o.open_run(folder, device=device, quiet=quiet)
-    scores = [evaluate(model.embed(graph), graph, protocol="paper")] if has_classes(graph) else []
+    able = ["paper"] + (["public"] if has_published_splits(graph) else [])
+    honest = [one for one in able if not has_seen_test_labels(model.recipe_, graph, protocol=one)]
+    scores = [evaluate(model.embed(graph), graph, protocol=one) for one in honest[:1] if has_classes(graph)]
     write_model_folder(Run.open(folder), model.model_, to, evaluations=scores)
     print(f"{to}: config.json, model.safetensors, README.md")

@@ -56,6 +56,7 @@ def embed(
             raise InputError("several workers write a folder of files: give --rows-per-file 1000000, or one worker")
         check_embeddings_path(to)
     o.launched(context, workers)
+    o.check_one_run(folder)
     run = Run.open(folder)
     model = BGRL.load(folder, device=device)
     if edges is None and nodes is not None:
@@ -86,6 +87,12 @@ def embed(
             ignore_unknown_nodes=ignore_unknown_nodes,
             ignore_columns=o.names(ignore_columns) or (),
         )
+        if wanted is None and nodes is not None:
+            o.note(
+                "note: the node table has every node that its edges name, so this is embedded as a graph of its own; "
+                "to embed new nodes within the run's graph, list the new ones alone",
+                quiet=quiet,
+            )
     h = model.embed(graph, how=how)
     ids = graph.external_ids
     if wanted is not None:

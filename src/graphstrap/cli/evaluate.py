@@ -10,7 +10,7 @@ import typer
 from graphstrap.cli import _options as o
 from graphstrap.errors import InputError
 from graphstrap.estimator import random_init
-from graphstrap.evaluate import BY_PUBLISHED_SPLITS, PROTOCOLS, Evaluation
+from graphstrap.evaluate import PROTOCOLS, SAW_LABELS, Evaluation, has_seen_test_labels
 from graphstrap.evaluate import evaluate as evaluate_embeddings
 from graphstrap.hidden_edges import score_links
 from graphstrap.seeds import evaluate_runs, over_seeds, seed_folders
@@ -34,6 +34,8 @@ def evaluate(
     folders = seed_folders(folder) or [folder]
     model, graph = o.open_run(folders[0], device=device, quiet=quiet)
     if protocol == "links":
+        if len(folders) > 1:
+            o.note(f"note: of {len(folders)} seeds, links takes the first", quiet=quiet)
         found = score_links(model, graph, num_runs=runs or 1, refit=refit, baselines=baselines)
         if as_json:
             o.print_json(found[model.recipe_.method.name].to_dict())
@@ -45,9 +47,13 @@ def evaluate(
         raise InputError("the graph has no labels to evaluate with: give the node table a label column and fit again")
     by_seed = evaluate_runs(folders, graph, protocol=protocol, num_runs=runs, device=device)
     result = over_seeds(list(by_seed.values()))
+    saw_labels = has_seen_test_labels(model.recipe_, graph, protocol=protocol)
+    if saw_labels:
+        o.note(SAW_LABELS)
     if as_json:
         several = {"seeds": [{"seed": seed, **one.to_dict()} for seed, one in by_seed.items()]}
-        o.print_json({**result.to_dict(), **(several if len(by_seed) > 1 else {})})
+        warning = {"learned_from_test_labels": True} if saw_labels else {}
+        o.print_json({**result.to_dict(), **warning, **(several if len(by_seed) > 1 else {})})
         return
     rows = {}
     if baselines and len(graph.features) == 1 and graph.x is not None:
@@ -61,13 +67,8 @@ def evaluate(
         for seed, one in by_seed.items():
             print(f"seed {seed:<9d} {one.mean:6.2f} ± {one.std:.2f}")
     _print_rows(rows)
-    has_one_split = graph.splits is not None and graph.splits.num_splits == 1  # whose training labels it learned from
-    if model.recipe_.method.name == "semi-supervised" and not (protocol in BY_PUBLISHED_SPLITS and has_one_split):
-        o.note(
-            "note: this model has learned from labels that the splits above test on: trust `predict` on held-out nodes"
-        )
     if appended:
-        print(f"+ own: {appended} columns of the node's own features stand beside the embedding")
+        print(f"+ own: {model.model_.num_own_columns} columns of the node's own features stand beside the embedding")
 
 
 def _print_rows(rows: dict[str, Evaluation]) -> None:

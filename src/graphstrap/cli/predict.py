@@ -47,7 +47,7 @@ def predict(
     first = next(members)
     predictions = answer_together(_chain(first, members))
     graph = first[1]
-    names = graph.class_names or tuple(str(c) for c in range(graph.num_classes))
+    names = predictions.class_names
     columns = {
         "id": graph.external_ids[predictions.nodes],
         "label": np.array(names)[predictions.labels],

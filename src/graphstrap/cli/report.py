@@ -38,6 +38,8 @@ def report(
         raise InputError(f"protocol must be one of {', '.join(PROTOCOLS)}, links, got {unknown[0]!r}")
     path = to or folder / "report.html"
     check_folder(path)
+    if not seed_folders(folder):
+        o.check_one_run(folder)
     runs_of_seeds = [Run.open(one) for one in seed_folders(folder) or [folder]]
     runs_of_seeds.sort(key=lambda run: not run.is_finished)  # the map is that of the first that has a model
     models = [BGRL.load(run.folder, device=device) if run.is_finished else None for run in runs_of_seeds]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from graphstrap.errors import InputError
 from graphstrap.evaluate._rows import Index
-from graphstrap.graph import Splits
+from graphstrap.graph import Graph, Splits
 
 MIN_NODES = 10
 
@@ -49,6 +49,18 @@ def published(splits: Splits | None, nodes: Index, *, protocol: str = "public") 
             "which draw random splits, or load the graph with its train, val and test masks"
         )
     return [_published(splits, nodes, column) for column in range(splits.num_splits)]
+
+
+def has_published_splits(graph: Graph) -> bool:
+    """Whether each of the graph's splits has labels to learn from and to be tested on: those of test nodes may be
+    kept secret."""
+    if graph.splits is None or graph.labels is None or graph.labels.dim() != 1:
+        return graph.splits is not None
+    nodes = np.flatnonzero(graph.labels.cpu().numpy() >= 0)
+    parts = [
+        (mask, column) for column in range(graph.splits.num_splits) for mask in (graph.splits.train, graph.splits.test)
+    ]
+    return all(len(_members(mask, nodes, column)) for mask, column in parts)
 
 
 def _published(splits: Splits, nodes: Index, column: int) -> Split:

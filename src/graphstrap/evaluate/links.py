@@ -97,7 +97,7 @@ def select_edges(graph: Graph, keep: Tensor) -> Graph:
         name: None if getattr(graph, name) is None else getattr(graph, name)[keep]
         for name in ("edge_types", "edge_weights", "edge_times", "edge_columns", "edge_ids")
     }
-    return replace(graph, indptr=row_starts(counts), indices=graph.indices[keep], **columns)
+    return replace(graph, indptr=row_starts(counts), indices=graph.indices[keep], outgoing=None, **columns)
 
 
 def _unlinked_pairs(keys: Array, num_nodes: int, count: int, random: np.random.Generator) -> Array:

@@ -82,7 +82,7 @@ def time_expression(table: Table, name: str) -> str:
 
 
 def read_names(table: Table, name: str) -> tuple[tuple[str, ...], Array]:
-    """The distinct values as text, sorted (numbers as numbers), and codes (N,) into them: -1 where a cell is empty."""
+    """The distinct values as text, sorted (numbers as numbers), and codes (N,) into them: -1 for an empty cell."""
     values, code = code_names(table, name)
     return values, np.asarray(table.fetch({"code": code})["code"])
 
@@ -90,8 +90,7 @@ def read_names(table: Table, name: str) -> tuple[tuple[str, ...], Array]:
 def code_names(table: Table, name: str) -> tuple[tuple[str, ...], str]:
     """The distinct values as text, sorted (numbers as numbers), and the SQL that makes a cell's code of it."""
     text = f"CAST({quote_name(name)} AS VARCHAR)"
-    if table.columns[name] in ("FLOAT", "DOUBLE"):
-        text = f"nullif({text}, 'nan')"
+    text = f"CASE WHEN isnan(TRY_CAST({text} AS DOUBLE)) THEN NULL ELSE {text} END"  # as pandas writes an empty cell
     with_numbers = (
         f"SELECT text, TRY_CAST(text AS DOUBLE) AS number FROM (SELECT DISTINCT {text} AS text FROM {table.scan})"
     )

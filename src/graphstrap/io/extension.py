@@ -141,6 +141,6 @@ def _join_features(
             f"the run was trained with a feature column {missing!r}, but the new nodes have no such column"
         )
     joined = torch.zeros(num_nodes, old.shape[1])
-    joined[torch.from_numpy(numbers)] = old.to_dense() if isinstance(old, SparseMatrix) else old
+    joined[torch.from_numpy(numbers)] = (old.to_dense() if isinstance(old, SparseMatrix) else old).float()
     joined[:num_given] = new
     return joined

@@ -30,7 +30,7 @@ def write_model_folder(run: Run, model: Model, folder: Path, *, evaluations: Seq
     model.save(folder)
     for name, text in (
         ("config.json", json.dumps(model_config(run, model), indent=2) + "\n"),
-        ("README.md", model_card(run, evaluations)),
+        ("README.md", model_card(run, model, evaluations)),
     ):
         with atomic_write(folder / name) as temporary:
             temporary.write_text(text, encoding="utf-8")
@@ -43,16 +43,17 @@ def model_config(run: Run, model: Model) -> dict[str, Any]:
         "graphstrap_version": graphstrap_version(),
         "model_type": run.recipe.method.name,
         "input_sizes": list(model.transform.sizes),
-        "embedding_size": run.recipe.encoder.embedding_size + run.recipe.encoder.own_features,
+        "embedding_size": run.recipe.encoder.embedding_size + model.num_own_columns,
         "seed": model.seed,
         "recipe": tomllib.loads(run.recipe.to_toml()),
     }
 
 
-def model_card(run: Run, evaluations: Sequence[Evaluation]) -> str:
+def model_card(run: Run, model: Model, evaluations: Sequence[Evaluation]) -> str:
     """Markdown with the Hub's header. Names that a user gave stand as code, on one line."""
     graph, recipe = run.info["graph"], run.recipe
-    size = recipe.encoder.embedding_size + recipe.encoder.own_features
+    size = recipe.encoder.embedding_size + model.num_own_columns
+    by_labels = recipe.method.name == "semi-supervised"
     header = [
         "---",
         "library_name: graphstrap",
@@ -70,11 +71,12 @@ def model_card(run: Run, evaluations: Sequence[Evaluation]) -> str:
         f"| method | {recipe.method.name}, {recipe.train.steps:,} steps, seed {run.info['seed']} |",
         f"| encoder | {recipe.encoder.name}, layers {list(recipe.encoder.hidden_sizes)}, {size} columns out |",
     ]
-    scores = [f"- {one}" for one in evaluations] or ["Not evaluated: the graph has no labels."]
+    why_not = "it has learned from the labels at hand" if by_labels else "the graph has no labels"
+    scores = [f"- {one}" for one in evaluations] or [f"Not evaluated: {why_not}."]
     parts = [
         "\n".join(header),
         f"# Node embeddings of {_code(graph.get('name', 'graph'))}",
-        "Learned without labels by Graphstrap; weights are safetensors.",
+        f"Learned {'with' if by_labels else 'without'} labels by Graphstrap; weights are safetensors.",
         "## Training\n\n| | |\n| --- | --- |\n" + "\n".join(rows),
         "## Evaluation\n\n" + "\n".join(scores),
         "## Use\n\n" + _USE.replace("{size}", str(size)),

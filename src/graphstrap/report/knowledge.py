@@ -11,6 +11,7 @@ import numpy as np
 
 from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL, random_init
+from graphstrap.evaluate import has_published_splits, has_seen_test_labels
 from graphstrap.graph import Graph
 from graphstrap.hidden_edges import score_links
 from graphstrap.report.scores import Confusion, Scores, confuse, has_classes, score
@@ -55,9 +56,10 @@ def find_out(
     candidates["random init"] = [random_init(graph, model.recipe_, seed=model.seed, device=model.device)]
     candidates[model.recipe_.method.name] = embeddings
     chosen = [name for name in protocols or PROTOCOLS if name != "links"]
-    if graph.splits is not None and "public" not in chosen:
+    if "public" not in chosen and has_published_splits(graph):
         chosen.insert(0, "public")
-    scores = score(candidates, graph, executor=executor, protocols=chosen, num_runs=num_runs)
+    chosen = [name for name in chosen if not has_seen_test_labels(model.recipe_, graph, protocol=name)]
+    scores = score(candidates, graph, executor=executor, protocols=chosen, num_runs=num_runs) if chosen else Scores({})
     if protocols is not None and "links" in protocols:
         scores.tables["links"] = score_links(model, graph)
     return Knowledge(graph, h, scores, confuse(h, graph))
