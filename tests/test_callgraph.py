@@ -243,7 +243,7 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
 def test_the_standard_library() -> None:
     begin = time.perf_counter()
     graph = stdlib_graph()
-    assert time.perf_counter() - begin < 30  # 5 s when nothing else runs
+    assert time.perf_counter() - begin < 120  # 5 s when nothing else runs
     names = graph.external_ids.tolist()
     assert "statistics.mean" in names
     assert "collections.OrderedDict.popitem" in names

@@ -127,6 +127,28 @@ def test_a_cut_run_goes_on(model: gs.BGRL, communities: Graph, tmp_path: Path, m
     assert [path.name for path in written] == ["part-00000.npy", "part-00001.npy", "part-00002.npy"]
 
 
+def test_a_cut_run_does_not_go_on_with_another_graph_or_way(model: gs.BGRL, communities: Graph, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    arguments: dict[str, Any] = {"device": CPU, "rows_per_shard": 50, "ending": "npy"}
+    write_shards(model.model_, communities, folder, how="layers", **arguments)
+    (folder / "part-00001.npy").unlink()
+    assert isinstance(communities.x, SparseMatrix)
+    other_features = communities.with_features(communities.x.select_rows(torch.arange(120).flip(0)))
+    settings = {**SETTINGS, "encoder.own_features": 4}
+    with_columns = gs.BGRL(settings=settings, device="cpu").fit(communities)
+    for other, graph, how in (
+        (model, other_features, "layers"),
+        (model, communities, "sampled"),
+        (with_columns, communities, "layers"),
+    ):
+        with pytest.raises(InputError, match="another model, graph, way"):
+            write_shards(other.model_, graph, folder, how=how, **arguments)
+    assert not (folder / "part-00001.npy").exists()
+    write_shards(model.model_, communities, folder, how="full", **arguments)
+    rows = np.concatenate([np.load(folder / f"part-{number:05}.npy") for number in range(3)])
+    np.testing.assert_allclose(rows, model.embed(communities), rtol=1e-4, atol=1e-5)
+
+
 def test_a_folder_of_something_else_is_left_alone(model: gs.BGRL, communities: Graph, tmp_path: Path) -> None:
     arguments: dict[str, Any] = {"device": CPU, "rows_per_shard": 50, "ending": "npy"}
     (tmp_path / "notes.txt").write_text("mine")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ import torch
 
 import graphstrap as gs
 from conftest import make_communities
+from graphstrap import fitting
+from graphstrap.errors import InputError
 from graphstrap.estimator import random_init
 
 SETTINGS = {
@@ -132,6 +135,25 @@ def test_a_model_that_embeds_with_its_target_is_saved_and_resumed(communities: g
     assert np.array_equal(gs.BGRL.load(tmp_path / "run", device="cpu").embed(communities), h)
     assert np.array_equal(gs.BGRL.resume(tmp_path / "run", communities).embed(communities), h)
     np.testing.assert_allclose(model.embed(communities, how="layers"), h, atol=1e-5)
+
+
+def test_a_run_is_in_use_until_its_model_is_saved(
+    communities: gs.Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another that goes on with it while its statistics are made would clean up what this one is about to write."""
+    run, finish = tmp_path / "run", fitting.finish
+    refused = []
+
+    def go_on_elsewhere(*arguments: Any) -> None:
+        finish(*arguments)
+        with pytest.raises(InputError, match="in use by") as refusal:
+            gs.BGRL.resume(run, communities)
+        refused.append(refusal)
+
+    monkeypatch.setattr(fitting, "finish", go_on_elsewhere)
+    make_estimator().fit(communities, run=run)
+    assert len(refused) == 1
+    gs.BGRL.load(run)
 
 
 def test_random_init_is_the_same_encoder_untrained(communities: gs.Graph) -> None:

@@ -28,7 +28,7 @@ def test_a_limit_on_the_process_leaves_what_it_does_not_own() -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
     assert before > 64 * MIB
-    assert 32 * MIB < left <= 64 * MIB
+    assert 32 * MIB < left <= 80 * MIB  # a thread that ends between the two gives its stack back
 
 
 def test_a_control_group_leaves_what_it_does_not_use_and_pages_of_files(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -175,10 +177,39 @@ def test_a_checkpoint_of_another_run_is_refused(communities: Graph, tmp_path: Pa
 
 def test_a_folder_is_locked_once(communities: Graph, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", communities)
-    with run.locked(), pytest.raises(InputError, match=rf"in use by process {os.getpid()} on "), run.locked():
+    other = Run.open(run.folder)
+    with run.locked():
+        with run.locked():
+            pass  # its holder may
+        with pytest.raises(InputError, match=rf"in use by process {os.getpid()} on "), other.locked():
+            pass
+    with other.locked(), pytest.raises(InputError, match="in use by"), run.locked():
         pass
     with run.locked():
         pass
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the names of open files are read from /proc")
+def test_a_power_cut_loses_no_folder_and_no_line_before_a_checkpoint(
+    communities: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is waited for, and in which order."""
+    flushed: list[str] = []
+
+    def flush(descriptor: int, fsync: Callable[[int], None] = os.fsync) -> None:
+        fsync(descriptor)
+        flushed.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+
+    monkeypatch.setattr(os, "fsync", flush)
+    run = make_run(tmp_path / "run", communities)
+    assert {"recipe.toml", "run.json"} == set(flushed[:2])
+    assert flushed[2].startswith(".run.")
+    assert flushed[3:] == [tmp_path.name]
+    run.log({"step": 17, "loss": 0.5})
+    flushed.clear()
+    run.checkpoint(*method_and_optimizer(communities), 17)
+    assert flushed[0] == "metrics.jsonl"
+    assert flushed[1].startswith(".checkpoint.")
 
 
 def test_each_time_that_a_run_goes_on_is_noted(communities: Graph, tmp_path: Path) -> None:

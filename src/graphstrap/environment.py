@@ -52,7 +52,8 @@ def describe_git() -> dict[str, Any] | None:
 
 def _git(folder: Path, *arguments: str) -> str:
     try:
-        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10)
+        command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]  # a look leaves no lock where it is cut
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""

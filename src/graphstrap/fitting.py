@@ -5,7 +5,7 @@ evaluated on the way, and end as frozen encoders.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -53,19 +53,23 @@ def train_models(
     for model, run in zip(models, runs, strict=True):
         model.module.to(device)
         trainees.append(Trainee(model.method, model.seed, run, _evaluation(model, graph, on_device), mirrors))
-    if not workers.is_alone:
-        assert len(trainees) == 1
-        logs = [train_in_parallel(trainees[0], on_device, recipe=recipe, workers=workers, progress=progress)]
-    else:
-        logs = train_together(trainees, on_device, recipe=recipe, progress=progress)
-    for model, run in zip(models, runs, strict=True):
-        if isinstance(on_device, Part):
-            finish_in_parts(model, on_device, workers)
-        elif workers.is_first:
-            finish(model, on_device)
-        if workers.is_first and run is not None:
-            model.save(run.folder)
-        workers.take_module_from_first(model.module)
+    with ExitStack() as at_exit:
+        for run in runs:
+            if workers.is_first and run is not None:
+                at_exit.enter_context(run.locked())  # until the model is saved, not only until the last step
+        if not workers.is_alone:
+            assert len(trainees) == 1
+            logs = [train_in_parallel(trainees[0], on_device, recipe=recipe, workers=workers, progress=progress)]
+        else:
+            logs = train_together(trainees, on_device, recipe=recipe, progress=progress)
+        for model, run in zip(models, runs, strict=True):
+            if isinstance(on_device, Part):
+                finish_in_parts(model, on_device, workers)
+            elif workers.is_first:
+                finish(model, on_device)
+            if workers.is_first and run is not None:
+                model.save(run.folder)
+            workers.take_module_from_first(model.module)
     return logs
 
 

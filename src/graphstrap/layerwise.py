@@ -32,6 +32,7 @@ from graphstrap.encoders.mlp import MLP
 from graphstrap.errors import InputError
 from graphstrap.free_memory import free_memory
 from graphstrap.graph import Graph
+from graphstrap.io.disk_table import make_table
 from graphstrap.io.done_blocks import DoneBlocks
 from graphstrap.parallel import ALONE, Workers
 from graphstrap.scaled import ScaledMatrix, take_rows
@@ -149,7 +150,7 @@ class LayerWork:
             return table
         path, done = self.folder / f"table-{number}.npy", DoneBlocks(self.folder, number, self._identity())
         if self.workers.is_first and not done.is_begun(path):
-            np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape).flush()
+            make_table(path, shape)
             done.begin()
         self.workers.wait()
         table = np.lib.format.open_memmap(path, mode="r+", dtype=np.float32, shape=shape)

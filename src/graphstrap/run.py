@@ -37,8 +37,8 @@ from graphstrap.environment import describe_environment, describe_git
 from graphstrap.errors import InputError
 from graphstrap.fingerprint import fingerprint_of
 from graphstrap.graph import Graph
-from graphstrap.io.atomic import atomic_write
-from graphstrap.io.json_lines import append_line, read_lines
+from graphstrap.io.atomic import atomic_write, flush_file, flush_folder
+from graphstrap.io.json_lines import append_line, flush_lines, read_lines
 from graphstrap.io.lock import lock_file
 from graphstrap.io.tensors import save_tensors
 from graphstrap.plain import read_plain_text
@@ -56,6 +56,7 @@ class Run:
     def __init__(self, folder: Path, *, info: dict[str, Any], recipe: Recipe) -> None:
         self.folder, self.info, self.recipe = folder, info, recipe
         self._began = True  # an opened one; a new one has not
+        self._is_locked = False
 
     @classmethod
     def create(
@@ -97,7 +98,11 @@ class Run:
                 if start is not None:
                     save_tensors(temporary / START_FILE, start[0], kind="model", info=start[1])
                 temporary.chmod(0o755)
+                for file in temporary.iterdir():
+                    flush_file(file)
+                flush_folder(temporary)
                 os.rename(temporary, folder)
+                flush_folder(folder.parent)
             except BaseException:
                 shutil.rmtree(temporary, ignore_errors=True)
                 raise
@@ -138,6 +143,8 @@ class Run:
     # ---- checkpoints -------------------------------------------------------------------------------------------------
 
     def checkpoint(self, module: nn.Module, optimizer: AdamW, step: int) -> None:
+        """Save a step; the log is on the disk before it, since what comes later is logged again and this is not."""
+        flush_lines(self.folder / "metrics.jsonl")
         info = {"step": step, "format": FORMAT_VERSION, "run": self.info.get("id")}
         write_checkpoint(self.checkpoint_path, module, optimizer, info=info)
 
@@ -177,9 +184,17 @@ class Run:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One training at a time in a folder. The system lets go of the lock when the process ends, however it ends."""
-        with lock_file(self.folder / LOCK_FILE, what=f"run folder {self.folder}"):
+        """One training at a time in a folder. The system lets go of the lock when the process ends, however it ends.
+        Who holds it may ask for it again."""
+        if self._is_locked:
             yield
+            return
+        with lock_file(self.folder / LOCK_FILE, what=f"run folder {self.folder}"):
+            self._is_locked = True
+            try:
+                yield
+            finally:
+                self._is_locked = False
 
     def restarts(self) -> list[dict[str, Any]]:
         """One record for each time that training went on: `step`, `time`, `pid`, `host`."""

@@ -1,6 +1,6 @@
 """Embeddings of a graph of any size as a folder of files, each with the ids of its rows.
 
-    embeddings.json        what the folder holds: model, graph, rows a file
+    embeddings.json        what the folder holds: model, graph, how it was embedded, rows a file
     part-00000.parquet     or .npy with part-00000.ids.npy beside it
     part-00001.parquet     ...
 
@@ -54,17 +54,16 @@ def write_shards(
     if ending not in ENDINGS:
         raise InputError(f"shards are written as {' or '.join(ENDINGS)}, got {ending!r}")
     model.module.to(device)
-    wanted = _contents(model, graph, rows_per_shard, ending)
-    if workers.is_first:
-        _claim(folder, wanted)
-    workers.wait()
     if isinstance(graph, Part):
+        _claim(folder, _contents(model, graph, rows_per_shard, ending, how), workers)
         return _write_part(model, graph, folder, rows_per_shard=rows_per_shard, ending=ending, how=how, workers=workers)
     prepared = prepare(model, graph)
     if how == "auto":
         how = "layers" if workers.size > 1 else choose_way(model, prepared, device=device)
     if workers.size > 1 and how != "layers":
         raise InputError(f"several workers share layers, not --how {how}: give --how layers, or one worker")
+    way = "sampled" if how == "sampled" else "exact"  # full or layers: the same numbers
+    _claim(folder, _contents(model, graph, rows_per_shard, ending, way), workers)
     if how == "layers":
         encoder, work_folder = frozen_encoder(model.method), folder / _WORK_FOLDER
         h: Any = embed_layers(encoder, prepared, device=device, folder=work_folder, workers=workers)
@@ -118,25 +117,32 @@ def _write_files(
     return width
 
 
-def _contents(model: Model, graph: Graph, rows_per_shard: int, ending: str) -> dict[str, Any]:
-    sums = [float(tensor.double().sum()) for tensor in frozen_encoder(model.method).state_dict().values()]
+def _contents(model: Model, graph: Graph, rows_per_shard: int, ending: str, way: str) -> dict[str, Any]:
     return {
+        "graph": graph.fingerprint,
         "num_nodes": graph.num_nodes,
         "num_edges": graph.num_edges,
         "rows_per_shard": rows_per_shard,
         "ending": ending,
-        "weights": sums,
+        "way": way,
+        "weights": [float(tensor.double().sum()) for tensor in model.contents()[0].values()],
     }
 
 
-def _claim(folder: Path, wanted: dict[str, Any]) -> None:
-    """Make the folder, or find in it what an earlier run of the same began."""
+def _claim(folder: Path, wanted: dict[str, Any], workers: Workers) -> None:
+    """The first worker makes the folder, or finds in it what an earlier run of the same began."""
+    if workers.is_first:
+        _make_or_find(folder, wanted)
+    workers.wait()
+
+
+def _make_or_find(folder: Path, wanted: dict[str, Any]) -> None:
     listed = folder / _LIST_FILE
     if folder.exists() and not listed.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} holds other files: name a new folder for the embeddings")
     if listed.exists():
         if _read_list(listed) != wanted:
-            raise InputError(f"{folder} holds embeddings of another model, graph or layout: name a new folder")
+            raise InputError(f"{folder} holds embeddings of another model, graph, way or layout: name a new folder")
         return
     try:
         folder.mkdir(parents=True, exist_ok=True)

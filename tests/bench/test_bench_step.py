@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from graphstrap.bench.child import run_in_child
-from graphstrap.bench.memory import PeakMemory
 from graphstrap.bench.timing import Timing, time_in_turn
 from graphstrap.cli._app import run
 from graphstrap.errors import InputError
@@ -58,14 +59,24 @@ def test_a_file_that_cannot_be_written_shows_first(
     assert "does not exist" in capsys.readouterr().err
 
 
+_PEAKS = """
+import torch
+from graphstrap.bench.memory import PeakMemory
+for num_numbers in ({num_bytes} // 4, 0):
+    with PeakMemory(torch.device("cpu")) as memory:
+        torch.ones(num_numbers)
+    print(memory.peak_bytes)
+"""
+
+
 def test_peak_memory_counts_what_was_freed_again() -> None:
+    """In a process where nothing else runs."""
     num_bytes = 96 << 20
-    with PeakMemory(CPU) as memory:
-        torch.ones(num_bytes // 4)
-    assert 0.9 * num_bytes < memory.peak_bytes < 1.5 * num_bytes
-    with PeakMemory(CPU) as memory:
-        pass
-    assert memory.peak_bytes < 0.2 * num_bytes
+    command = [sys.executable, "-c", _PEAKS.format(num_bytes=num_bytes)]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    some, none = map(int, printed.split())
+    assert 0.9 * num_bytes < some < 1.5 * num_bytes
+    assert none < 0.2 * num_bytes
 
 
 def test_calls_take_turns_and_the_median_counts() -> None:

@@ -18,7 +18,9 @@ import pytest
 from test_cli import FAST, one_thread, wait_until, write_tables, written
 
 from graphstrap.cli._app import run
+from graphstrap.cli._supervise import supervise
 from graphstrap.io._database import one_line_errors
+from graphstrap.io.json_lines import read_lines
 
 NUM_KILLS = int(os.environ.get("GRAPHSTRAP_KILLS", "2"))
 COMMAND = [sys.executable, "-m", "graphstrap"]
@@ -47,6 +49,10 @@ def worker_of(launcher: int) -> int | None:
     return int(numbers[0]) if numbers else None
 
 
+def num_restarts(run_folder: Path) -> int:
+    return len(read_lines(run_folder / "restarts.jsonl"))
+
+
 @pytest.mark.distributed
 def test_kills_with_nobody_watching_give_the_same_bits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The worker is killed at random moments; the launcher starts it again. GRAPHSTRAP_KILLS=20 for more of it."""
@@ -62,6 +68,7 @@ def test_kills_with_nobody_watching_give_the_same_bits(tmp_path: Path, capsys: p
         if worker is not None and not (cut / "model.safetensors").exists():
             os.kill(worker, signal.SIGKILL)
             killed += 1
+            wait_until(lambda killed=killed: num_restarts(cut) == killed or launcher.poll() is not None)
     code, text = finish(launcher)
     assert code == 0, text
     assert killed == NUM_KILLS
@@ -74,6 +81,20 @@ def test_kills_with_nobody_watching_give_the_same_bits(tmp_path: Path, capsys: p
     steps = [restart["step"] for restart in facts["restarts"]]
     assert len(steps) == NUM_KILLS
     assert steps == sorted(steps)
+
+
+@pytest.mark.parametrize("listed", ["run.json", "seeds.json", "folds.json"])
+def test_what_has_begun_is_resumed_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: str) -> None:
+    """A program that is killed in `fit` and ends well in `resume`, in the place of Python."""
+    program, folder = tmp_path / "program", tmp_path / "run"
+    program.write_text(
+        f'#!/bin/sh\necho "$3" >> {tmp_path}/verbs\n[ "$3" = resume ] && exit 0\n'
+        f"mkdir {folder} && echo {{}} > {folder}/{listed} && kill -9 $$\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    assert supervise(["fit", "digits", "--run", str(folder)], run=folder, restarts=1) == 0
+    assert (tmp_path / "verbs").read_text().split() == ["fit", "resume"]
 
 
 def test_mistakes_are_not_repeated_by_restarts(tmp_path: Path) -> None:

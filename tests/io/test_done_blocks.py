@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from graphstrap.errors import InputError
 from graphstrap.io.done_blocks import DoneBlocks
 
 
@@ -33,3 +36,8 @@ def test_a_table_is_begun_when_it_is_there_and_its_identity_is_the_same(tmp_path
     assert not DoneBlocks(tmp_path, 1, [4, "a"]).is_begun(table)
     (tmp_path / "table-1.json").write_text("[3", encoding="utf-8")
     assert not done.is_begun(table)
+
+
+def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"done-1-0\.txt: No such file"):
+        DoneBlocks(tmp_path / "gone", 1, []).add(0, 0, 10)

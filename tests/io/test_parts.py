@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import resource
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from graphstrap.features import FeatureTransform
 from graphstrap.generate import mag
 from graphstrap.graph import Graph
 from graphstrap.io._join_parts import join_parts, verify_parts
+from graphstrap.io._open_files import room_for_files
 from graphstrap.io._parts_info import digest_of, read_parts_info
 from graphstrap.io._write_parts import time_codes
 from graphstrap.io.parts import is_parts, open_part
@@ -127,6 +129,22 @@ def test_many_parts_take_two_bytes_a_node(tmp_path: Path) -> None:
     partition_graph(graph, tmp_path / "parts", 257, how="random")
     assert open_part(tmp_path / "parts", 256).part_of.dtype == torch.int16
     assert_same_graph(join_parts(tmp_path / "parts"), graph)
+
+
+def test_more_parts_than_a_process_may_usually_open(tmp_path: Path) -> None:
+    graph = make_full_graph(seed=0)
+    partition_graph(graph, tmp_path / "parts", 12, how="random")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    few = len(os.listdir("/dev/fd")) + 100  # 12 parts map more than 200 arrays
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (few, hard))
+        assert join_parts(tmp_path / "parts").fingerprint == graph.fingerprint
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (few, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if hard != resource.RLIM_INFINITY:
+        with pytest.raises(InputError, match=f"this system allows {hard}"), room_for_files(hard, what="it"):
+            pass
 
 
 def test_graphs_that_cannot_be_partitioned_are_refused(tmp_path: Path) -> None:

@@ -9,8 +9,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pytest
@@ -23,7 +26,9 @@ from graphstrap.datasets import load
 from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL
 from graphstrap.graph import Graph, Splits
+from graphstrap.io import _building
 from graphstrap.io._building import StoreBuilder, build_store
+from graphstrap.io.atomic import flush_folder
 from graphstrap.io.store import open_store, verify_store, write_store
 from graphstrap.many_graphs import join_graphs
 from graphstrap.quantised import QuantisedMatrix
@@ -157,11 +162,14 @@ def test_opening_copies_nothing(tmp_path: Path) -> None:
     graph = Graph.from_edges(torch.arange(num_nodes - 1), torch.arange(1, num_nodes), x=torch.zeros(num_nodes, 32))
     write_store(graph, tmp_path / "store")
     open_store(tmp_path / "store")
-    start, before = time.perf_counter(), _private_bytes()
-    opened = open_store(tmp_path / "store")
-    seconds, grown = time.perf_counter() - start, _private_bytes() - before
+    before, seconds = _private_bytes(), []
+    for _ in range(5):
+        start = time.perf_counter()
+        opened = open_store(tmp_path / "store")
+        seconds.append(time.perf_counter() - start)
+    grown = _private_bytes() - before
     assert opened.num_nodes == num_nodes
-    assert seconds < 0.5  # milliseconds on an idle machine
+    assert min(seconds) < 0.5  # milliseconds on an idle machine
     assert grown < 8 << 20  # the store has 90 MB
     assert not np.asarray(opened.external_ids).flags.owndata or opened.ids is None
 
@@ -200,6 +208,51 @@ def test_two_builds_at_once_and_what_is_no_store_are_refused(tmp_path: Path) -> 
             write_store(graph, tmp_path / path, overwrite=overwrite)
     write_store(graph, tmp_path / "store", overwrite=True)
     assert verify_store(tmp_path / "store").num_edges == graph.num_edges
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_build_that_begins_while_another_ends_takes_nothing_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overwrite: bool
+) -> None:
+    """Another begins whenever the first waits for the disk: before it moves its folder, and after."""
+    graph, path, flush = make_full_graph(seed=4), tmp_path / "store", flush_folder
+    if overwrite:
+        write_store(make_full_graph(seed=5, num_nodes=31), path)
+    refusals, others = [], ExitStack()
+
+    def begin_another(folder: Path) -> None:
+        flush(folder)
+        try:
+            others.enter_context(build_store(path, overwrite=overwrite))
+        except InputError as error:
+            refusals.append(str(error))
+
+    monkeypatch.setattr("graphstrap.io._building.flush_folder", begin_another)
+    write_store(graph, path, overwrite=overwrite)
+    assert verify_store(path).num_nodes == graph.num_nodes
+    assert not (path / ".lock").exists()
+    assert "still going on" in refusals[0]
+    assert len(refusals) == (1 if overwrite else 2)
+    assert (tmp_path / ".store.building").exists() == overwrite  # the other's
+    with pytest.raises(KeyboardInterrupt), others:
+        raise KeyboardInterrupt
+    assert [entry.name for entry in tmp_path.iterdir()] == ["store"]
+
+
+def test_a_store_that_was_made_in_the_meantime_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, path, lock = make_full_graph(seed=4), tmp_path / "store", _building._locked
+
+    @contextmanager
+    def end_first(folder: Path) -> Iterator[BinaryIO]:
+        with lock(folder) as file:
+            path.mkdir()
+            yield file
+
+    monkeypatch.setattr(_building, "_locked", end_first)
+    with pytest.raises(InputError, match="store exists"):
+        write_store(graph, path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["store"]
+    assert list(path.iterdir()) == []
 
 
 _WRITER = """

@@ -89,7 +89,7 @@ class Browser:
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
-    def wait(self, condition: str, *, seconds: float = 20.0) -> None:
+    def wait(self, condition: str, *, seconds: float = 60.0) -> None:
         end = time.monotonic() + seconds
         while not self.run(condition):
             assert time.monotonic() < end, f"never came true: {condition}; {self.messages}"

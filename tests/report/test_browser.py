@@ -207,7 +207,7 @@ def test_several_seeds_have_bands_and_rows_and_a_cut_run_has_no_map(chromium: Br
     assert chromium.run("document.querySelectorAll('table.seeds tbody tr').length") == 2
     assert " to " in chromium.text(".chart output")
     chromium.resize(390, 800)
-    assert chromium.run("document.documentElement.scrollWidth") <= 390
+    chromium.wait("innerWidth === 390 && document.documentElement.scrollWidth <= 390")
     write_report(runs[0], tmp_path / "cut.html")
     chromium.open(tmp_path / "cut.html")
     assert "no model" in chromium.text("main")

@@ -27,7 +27,7 @@ def supervise(arguments: list[str], *, run: Path, restarts: int) -> int:
             code = -signal.SIGKILL
         if code >= 0:
             return code
-        has_run = (run / "run.json").exists() or (run / "seeds.json").exists()
+        has_run = any((run / name).exists() for name in ("run.json", "seeds.json", "folds.json"))
         if left:
             o.note(f"training was ended by {signal.Signals(-code).name}: it goes on, {left} restarts left")
         command = [*start, "resume", str(run), *_passed_on(arguments)] if has_run else command

@@ -77,8 +77,9 @@ def build_store(
     folder = final.with_name(f".{final.name}.building")
     try:
         folder.mkdir(exist_ok=True)
-        with _locked(folder):
+        with _locked(folder) as lock:
             try:
+                _check_place(final, overwrite=overwrite, file_name=file_name)  # another build may just have ended
                 _empty(folder)
                 builder = StoreBuilder(folder, file_name=file_name, kind=kind)
                 with builder.open_files:
@@ -86,8 +87,8 @@ def build_store(
                 assert (folder / file_name).exists(), "finish() makes it a store"
                 _move(folder, final)
             finally:
-                with suppress(OSError):  # moved away, or a disk that cannot be written: the error is on its way
-                    shutil.rmtree(folder)
+                with suppress(OSError):  # a disk that cannot be written: the error is on its way
+                    _remove(folder, lock)
     except OSError as error:
         raise InputError(f"cannot write the store {final}: {error.strerror or error}") from error
 
@@ -104,11 +105,13 @@ def _check_place(final: Path, *, overwrite: bool, file_name: str) -> None:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _locked(folder: Path) -> Iterator[BinaryIO]:
     """One build at a time. The system lets go of the lock when the process ends, however it ends."""
     with open(folder / _LOCK_FILE, "ab") as file:
         _lock(file, folder)
-        yield
+        if not _is_in(folder, file):
+            raise InputError(f"{folder} belongs to a build that has just ended: start again")
+        yield file
 
 
 def _lock(file: BinaryIO, folder: Path) -> None:
@@ -122,6 +125,12 @@ def _lock(file: BinaryIO, folder: Path) -> None:
         raise InputError(f"{folder} belongs to a build that is still going on: wait for it, or stop it") from error
 
 
+def _is_in(folder: Path, lock: BinaryIO) -> bool:
+    """Whether the lock is that of this folder: a build that ends takes both away."""
+    path = folder / _LOCK_FILE
+    return path.exists() and os.path.samestat(os.fstat(lock.fileno()), path.stat())
+
+
 def _empty(folder: Path) -> None:
     """Remove what an interrupted build left, but not the lock."""
     for entry in folder.iterdir():
@@ -131,14 +140,23 @@ def _empty(folder: Path) -> None:
             entry.unlink()
 
 
+def _remove(folder: Path, lock: BinaryIO) -> None:
+    """Remove what a failed build has made, the lock last; another build's folder stays."""
+    if _is_in(folder, lock):
+        _empty(folder)
+        (folder / _LOCK_FILE).unlink()
+        folder.rmdir()
+
+
 def _move(folder: Path, final: Path) -> None:
-    """Give the folder its name. An earlier store steps aside first: a folder cannot be replaced in one step."""
-    (folder / _LOCK_FILE).unlink()
+    """Give the folder its name. An earlier store steps aside first: a folder cannot be replaced in one step. The lock
+    goes along: without it, another build would take the folder for one that was left behind."""
     flush_folder(folder)
     earlier = final.with_name(f".{final.name}.replaced")
     shutil.rmtree(earlier, ignore_errors=True)
     if final.exists():
         os.rename(final, earlier)
     os.rename(folder, final)
+    (final / _LOCK_FILE).unlink()
     flush_folder(final.parent)
     shutil.rmtree(earlier, ignore_errors=True)

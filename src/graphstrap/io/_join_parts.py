@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -14,6 +15,7 @@ from graphstrap.blocks import Block
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph, Splits
 from graphstrap.io._arrays import checksum
+from graphstrap.io._open_files import room_for_files
 from graphstrap.io._parts_info import PartsInfo, read_part_info, read_parts_info
 from graphstrap.io._store_info import StoreInfo
 from graphstrap.io._verify import check_range, check_rows, check_sorted, check_values
@@ -32,7 +34,8 @@ def verify_parts(
     for info in infos:
         done = _check_sums(info, done, lambda done: progress(done, total))
     try:
-        _check_structure([open_part(path, number) for number in range(found.num_parts)])
+        with _room_for(found, infos):
+            _check_structure([open_part(path, number) for number in range(found.num_parts)])
     except (ValueError, IndexError) as error:
         if isinstance(error, InputError):
             raise
@@ -43,9 +46,14 @@ def verify_parts(
 def join_parts(path: str | os.PathLike[str]) -> Graph:
     """The whole graph, put together in memory, after its parts were read through."""
     found = read_parts_info(path)
-    _check_memory(found)
+    infos = [read_part_info(found, number) for number in range(found.num_parts)]
+    _check_memory(found, infos)
     verify_parts(path)
-    parts = [open_part(path, number) for number in range(found.num_parts)]
+    with _room_for(found, infos):
+        return _joined([open_part(path, number) for number in range(found.num_parts)])
+
+
+def _joined(parts: list[Part]) -> Graph:
     rows = [part.own for part in parts]
     order = torch.argsort(torch.cat([_nodes(part) for part in parts]))
     degrees = torch.cat([own.in_degrees for own in rows])
@@ -64,7 +72,7 @@ def join_parts(path: str | os.PathLike[str]) -> Graph:
     graph = Graph(
         indptr=row_starts(degrees.index_select(0, order)),
         indices=indices,
-        features=tuple(_joined_block(rows, t) for t in range(len(found.info.blocks))),
+        features=tuple(_joined_block(rows, t) for t in range(len(rows[0].features))),
         type_offsets=parts[0].type_offsets,
         node_types=parts[0].node_types,
         labels=of_nodes(lambda own: own.labels),
@@ -82,13 +90,18 @@ def join_parts(path: str | os.PathLike[str]) -> Graph:
         cleaning=parts[0].cleaning,
         name=parts[0].name,
     )
-    object.__setattr__(graph, "fingerprint", found.fingerprint)
+    object.__setattr__(graph, "fingerprint", parts[0].fingerprint)
     return graph
 
 
-def _check_memory(found: PartsInfo) -> None:
+def _room_for(found: PartsInfo, infos: list[StoreInfo]) -> AbstractContextManager[None]:
+    """Every part maps its own arrays, and those of the whole."""
+    number = sum(len(info.arrays) for info in infos) + found.num_parts * len(found.info.arrays)
+    return room_for_files(number, what=f"a graph in {found.num_parts} parts, all of them together,")
+
+
+def _check_memory(found: PartsInfo, infos: list[StoreInfo]) -> None:
     """Refuse what this machine could not hold: all arrays, and once more while they are put in order."""
-    infos = [read_part_info(found, number) for number in range(found.num_parts)]
     needed = 2 * sum(array.num_bytes for info in infos for array in info.arrays.values())
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -20,6 +20,7 @@ from graphstrap.errors import InputError
 from graphstrap.io._arrays import BFLOAT16, Array, as_tensor
 from graphstrap.io._building import StoreBuilder
 from graphstrap.io._write_edges import Report
+from graphstrap.io.disk_table import make_table
 from graphstrap.quantised import QuantisedMatrix, encode, find_steps
 
 _STORED = {"fp32": "<f4", "fp16": "<f2", "bf16": BFLOAT16, "uint8": "|u1"}
@@ -108,7 +109,7 @@ def _derive(
     width = int(described["columns"])
     max_edges = max(1, job.chunk_bytes // (16 * max(1, width)))
     path = builder.scratch / f"derived.{kind}.npy"
-    derived = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(rows[1] - rows[0], width))
+    derived = make_table(path, (rows[1] - rows[0], width))
     begin = 0
     for means in neighbour_means(directions, block, rows=rows, first=type_offsets[origin], max_edges=max_edges):
         derived[begin : begin + len(means)] = means.numpy()

@@ -30,7 +30,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     temporary = final.with_name(f".{final.stem}.{secrets.token_hex(6)}.tmp{final.suffix}")
     try:
         yield temporary
-        _flush(temporary)
+        flush_file(temporary)
         temporary.chmod(0o666 & ~_UMASK)  # safetensors writes files that only their owner can read
         os.replace(temporary, final)
         flush_folder(final.parent)
@@ -49,7 +49,7 @@ def check_folder(path: Path) -> None:
         raise InputError(f"cannot write {path}: it is a folder: choose another name")
 
 
-def _flush(path: Path) -> None:
+def flush_file(path: Path) -> None:
     """Wait until the content of a file is on the disk."""
     descriptor = os.open(path, os.O_RDWR)
     try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from graphstrap.errors import InputError
 from graphstrap.io.atomic import atomic_write
 
 
@@ -38,8 +39,12 @@ class DoneBlocks:
             temporary.write_text(json.dumps(self.identity), encoding="utf-8")
 
     def add(self, rank: int, first: int, last: int) -> None:
-        with (self.folder / f"done-{self.number}-{rank}.txt").open("a", encoding="utf-8") as file:
-            file.write(f"\n{first} {last} .")
+        path = self.folder / f"done-{self.number}-{rank}.txt"
+        try:
+            with path.open("a", encoding="utf-8") as file:
+                file.write(f"\n{first} {last} .")
+        except OSError as error:
+            raise InputError(f"cannot write {path}: {error.strerror or error}") from error
 
     def blocks(self) -> set[tuple[int, int]]:
         lines = [line.split() for path in self._lists() for line in path.read_text(encoding="utf-8").splitlines()]
