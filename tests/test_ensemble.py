@@ -90,7 +90,7 @@ def test_models_of_different_graphs_do_not_answer_together(folder: Path) -> None
     model, graph = o.open_run(folder / "run" / "fold-0", device="cpu")
     assert graph.labels is not None
     other = replace(graph, labels=graph.labels.masked_fill(torch.arange(120) == 4, -1))
-    with pytest.raises(InputError, match="same graph"):
+    with pytest.raises(InputError, match="same nodes without a label"):
         answer_together([(model, graph), (model, other)])
     with pytest.raises(InputError, match="at least one"):
         answer_together([])

@@ -37,7 +37,7 @@ def start(command: list[str], before: Callable[[], None] | None = None) -> subpr
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
-    _, text = process.communicate(timeout=120)
+    _, text = process.communicate(timeout=300)
     assert "Traceback" not in text
     return process.returncode, text
 
