@@ -4,6 +4,7 @@ nodes by id."""
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from graphstrap.estimator import BGRL
 from graphstrap.evaluate import has_published_splits, has_seen_test_labels
 from graphstrap.features import id_numbers
 from graphstrap.graph import Graph, Splits
+from graphstrap.report.knowledge import find_out
 from graphstrap.run import Run
 
 SMALL = {"encoder.hidden_sizes": [8], "encoder.embedding_size": 8, "method.predictor_hidden_size": 8, "train.steps": 4}
@@ -142,3 +144,8 @@ def test_scores_on_labels_that_were_learned_say_so(tmp_path: Path, capsys: pytes
     assert "Not evaluated: it has learned from the labels at hand" in text
     assert run_command(["report", run, "--device", "cpu", "-q"]) == 0
     assert "untrained encoder" not in capsys.readouterr().out
+    with ThreadPoolExecutor(1) as executor:
+        known = find_out([model], graph, [model.embed(graph)], executor=executor, protocols=None, num_runs=1)
+    assert known.confusion is None
+    assert known.scores is not None
+    assert not known.scores.tables

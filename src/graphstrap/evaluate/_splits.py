@@ -54,8 +54,10 @@ def published(splits: Splits | None, nodes: Index, *, protocol: str = "public") 
 def has_published_splits(graph: Graph) -> bool:
     """Whether each of the graph's splits has labels to learn from and to be tested on: those of test nodes may be
     kept secret."""
-    if graph.splits is None or graph.labels is None or graph.labels.dim() != 1:
-        return graph.splits is not None
+    if graph.splits is None or graph.labels is None:
+        return False
+    if graph.labels.dim() != 1:  # several labels a node, of which none is missing
+        return True
     nodes = np.flatnonzero(graph.labels.cpu().numpy() >= 0)
     parts = [
         (mask, column) for column in range(graph.splits.num_splits) for mask in (graph.splits.train, graph.splits.test)

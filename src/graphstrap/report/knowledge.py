@@ -62,7 +62,8 @@ def find_out(
     scores = score(candidates, graph, executor=executor, protocols=chosen, num_runs=num_runs) if chosen else Scores({})
     if protocols is not None and "links" in protocols:
         scores.tables["links"] = score_links(model, graph)
-    return Knowledge(graph, h, scores, confuse(h, graph))
+    learned = has_seen_test_labels(model.recipe_, graph, protocol="paper")  # what confusions are counted on
+    return Knowledge(graph, h, scores, None if learned else confuse(h, graph))
 
 
 def _by_links(model: BGRL, graph: Graph, *, asked: bool) -> Scores | None:
