@@ -74,3 +74,12 @@ def test_children_of_a_seed_differ_and_repeat() -> None:
     assert len(children) == 2000
     assert child_seed(0, 3, 1) == child_seed(0, 3, 1) != child_seed(1, 3, 1)
     assert all(0 <= child < 2**63 for child in children)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=seeds, size=st.integers(32_760, 100_000), by_column=st.booleans())
+def test_many_ids_are_asked_in_parts_with_the_same_answers(seed: int, size: int, by_column: bool) -> None:
+    ids = torch.arange(2 * size).reshape(size, 2) * 5
+    threshold = drop_threshold(torch.tensor([0.2, 0.7])) if by_column else drop_threshold(0.4)
+    assert torch.equal(keep(ids, seed, threshold), hash32(ids, seed) >= threshold)
+    assert torch.equal(keep(ids.T, seed, 1 << 31), hash32(ids.T, seed) >= 1 << 31)

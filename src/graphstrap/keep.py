@@ -10,12 +10,15 @@ int64.)
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 import torch
 
 LOW_32_BITS = 0xFFFF_FFFF
+_IN_CACHE = 1 << 15  # ids: 256 kB
 
 # Integers, NumPy int64 arrays or PyTorch int64 tensors: all have the operators that the hash needs.
 Integers = Any
@@ -49,7 +52,21 @@ def drop_threshold(drop_prob: Any) -> Integers:
 
 def keep(ids: Integers, seed: Integers, threshold: Integers) -> Any:
     """Whether each id survives; `threshold` comes from `drop_threshold` and may hold one value per id."""
+    if isinstance(ids, torch.Tensor) and ids.device.type == "cpu" and ids.numel() > _IN_CACHE:
+        return _keep_in_parts(ids, seed, threshold)
     return hash32(ids, seed) >= threshold
+
+
+def _keep_in_parts(ids: torch.Tensor, seed: Integers, threshold: Integers) -> torch.Tensor:
+    """The same, with the two dozen arrays between ids and answer in the processor's cache: several times as fast."""
+    kept = torch.empty(ids.shape, dtype=torch.bool)
+    thresholds: Iterable[Integers] = repeat(threshold)
+    if isinstance(threshold, torch.Tensor):
+        thresholds = torch.split(threshold.expand_as(ids).reshape(-1), _IN_CACHE)
+    parts, answers = torch.split(ids.reshape(-1), _IN_CACHE), torch.split(kept.view(-1), _IN_CACHE)
+    for part, answer, bound in zip(parts, answers, thresholds, strict=False):
+        torch.ge(hash32(part, seed), bound, out=answer)
+    return kept
 
 
 def child_seed(seed: int, *path: int) -> int:
