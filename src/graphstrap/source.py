@@ -57,10 +57,15 @@ class Source:
         table that has every node its edges name is a graph of its own.
         """
         named = [name for name in (self.options.label, self.options.split, "label", "split") if name is not None]
-        ignored = (*self.options.ignore_columns, *named, *ignore_columns)
+        optional = (*self.options.ignore_columns, *named)
         ignore_unknown_nodes = ignore_unknown_nodes or self.options.ignore_unknown_nodes
         options = replace(
-            self.options, label=None, split=None, ignore_columns=ignored, ignore_unknown_nodes=ignore_unknown_nodes
+            self.options,
+            label=None,
+            split=None,
+            ignore_columns=ignore_columns,
+            ignore_if_there=optional,
+            ignore_unknown_nodes=ignore_unknown_nodes,
         )
         if nodes is None:
             original = self.load()

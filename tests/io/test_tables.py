@@ -243,6 +243,22 @@ def test_options_name_columns(tmp_path: Path) -> None:
     assert TableOptions(**json.loads(json.dumps(dataclasses.asdict(TableOptions(label="y"))))).label == "y"
 
 
+def test_the_index_that_pandas_writes_is_an_id_or_nothing(tmp_path: Path) -> None:
+    edges = write(tmp_path / "e.csv", ",from,to\n0,a,b\n1,b,c\n")
+    nodes = write(tmp_path / "n.csv", ",id,f\n0,a,1\n1,b,2\n2,c,3\n")
+    graph = read_tables(edges, nodes, options=TableOptions(directed=True))
+    assert (edge_set(graph), graph.feature_names) == ({("a", "b"), ("b", "c")}, ("f",))
+    by_index = write(tmp_path / "i.csv", ",f\na,1\nb,2\nc,3\n")
+    assert_same(read_tables(edges, by_index, options=TableOptions(directed=True)), graph)
+    rows = "(VALUES (1, 'a'), (2, 'b'), (3, 'c')) AS v(f, i)"
+    last = write_parquet(tmp_path / "i.parquet", f'SELECT f, i AS "__index_level_0__" FROM {rows}')
+    assert read_tables(edges, last).external_ids.tolist() == ["a", "b", "c"]
+    asked = TableOptions(feature_columns=("column0", "f"))
+    assert read_tables(edges, nodes, options=asked).feature_names == ("column0", "f")
+    headless = write(tmp_path / "h.csv", "1,2,5\n2,3,6\n")
+    assert edge_set(read_tables(headless, options=TableOptions(directed=True))) == {(1, 2), (2, 3)}
+
+
 def test_unknown_nodes_are_dropped_when_asked(tmp_path: Path) -> None:
     edges = write(tmp_path / "e.csv", "s,t,weight\na,b,1\nghost,b,2\nb,c,3\n")
     nodes = write(tmp_path / "n.csv", "id\nc\nb\na\n")

@@ -157,6 +157,7 @@ def test_columns_that_are_not_there(edges: Path, nodes: Path) -> None:
     check(fail(edges, nodes, options=TableOptions(source="s", target="s")), "'s'", "both source and target")
     check(fail(edges, nodes, options=TableOptions(ignore_columns=("s",))), "two columns of node ids")
     check(fail(edges, options=TableOptions(label="class")), "'class'", "--nodes")
+    check(fail(edges, nodes, options=TableOptions(ignore_columns=("x", "nmae"))), "'nmae' to ignore", "s, t", "id, x")
 
 
 def test_ids_of_different_types(tmp_path: Path) -> None:

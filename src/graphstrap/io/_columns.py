@@ -1,4 +1,8 @@
-"""Which column is what: named in the options, or recognised by its name."""
+"""Which column is what: named in the options, or recognised by its name.
+
+The index that pandas writes beside a table is the id of the nodes where nothing else is, and nothing otherwise: a table
+of edges would start with it, and a model learn from it.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,7 @@ class TableOptions:
         label, split, type, node_time: columns of the nodes; otherwise those called label, split, type and time.
         feature_columns: feature columns of the nodes, in this order; otherwise all that are left, in file order.
         ignore_columns: columns of either table that are not read at all.
+        ignore_if_there: the same, but no table needs to have them.
         directed: keep edges as they are; otherwise every edge gets its reverse.
         ignore_unknown_nodes: drop edges that name a node the nodes table does not have; otherwise they are an error.
     """
@@ -37,6 +42,7 @@ class TableOptions:
     feature_columns: tuple[str, ...] | None = None
     edge_columns: tuple[str, ...] | None = None
     ignore_columns: tuple[str, ...] = ()
+    ignore_if_there: tuple[str, ...] = ()
     directed: bool = False
     ignore_unknown_nodes: bool = False
 
@@ -68,6 +74,8 @@ class NodeColumns:
 def choose_edge_columns(table: Table, options: TableOptions) -> EdgeColumns:
     """Give each column of the edges table its part."""
     left = _columns_to_read(table, options)
+    if len(left) > 2:
+        left = _without_index(table, left)
     if len(left) < 2:
         raise InputError(
             f"{table.name} has too few columns for edges ({table.names_in_words()}): it needs two columns of node ids"
@@ -96,6 +104,10 @@ def choose_node_columns(table: Table, options: TableOptions) -> NodeColumns:
         "type": (options.type, "type"),
         "node_time": (options.node_time, "time"),
     }
+    if options.id is not None or "id" in map(str.lower, left):
+        left = _without_index(table, left)
+    elif table.index in left:
+        asked["id"] = (table.index, "id")
     parts = _choose_parts(table, asked, left=left)
     identity = parts["id"] = parts["id"] or _first_free(table, left, parts=parts, role="id")
     features = _choose_rest(table, options.feature_columns, left=left, parts=parts, role="feature_columns")
@@ -107,6 +119,15 @@ def check_no_node_options(options: TableOptions) -> None:
     for role in ("id", "label", "split", "type", "node_time", "feature_columns"):
         if getattr(options, role):
             raise InputError(f"{role} {getattr(options, role)!r} is a column of the nodes table: give one with --nodes")
+
+
+def check_ignored_columns(tables: list[Table], options: TableOptions) -> None:
+    """A column to leave out that no table has is a slip: what it was meant for would be learned from."""
+    there = {name.lower() for table in tables for name in table.columns}
+    for name in options.ignore_columns:
+        if name.lower() not in there:
+            columns = "; ".join(f"{table.name} has {table.names_in_words()}" for table in tables)
+            raise InputError(f"there is no column {name!r} to ignore: {columns}")
 
 
 def _choose_parts(table: Table, asked: dict[str, tuple[str | None, str]], *, left: list[str]) -> dict[str, str | None]:
@@ -138,8 +159,12 @@ def _choose_rest(
 
 
 def _columns_to_read(table: Table, options: TableOptions) -> list[str]:
-    ignored = {name.lower() for name in options.ignore_columns}
+    ignored = {name.lower() for name in (*options.ignore_columns, *options.ignore_if_there)}
     return [name for name in table.columns if name.lower() not in ignored]
+
+
+def _without_index(table: Table, left: list[str]) -> list[str]:
+    return [name for name in left if name != table.index]
 
 
 def _find(table: Table, asked: str, role: str) -> str:

@@ -33,6 +33,7 @@ class Dialect:
     has_header: bool
     num_lines_skipped: int
     names: tuple[str, ...]
+    is_first_nameless: bool = False  # though others have a name: the index of a pandas table
 
     def arguments(self) -> str:
         """The arguments of DuckDB's read_csv. Every column is read as text: `007` stays `007`."""
@@ -78,7 +79,7 @@ def _look_at(text: io.TextIOWrapper, path: str) -> Dialect:
             cells = next(csv.reader(_chained(line, text), delimiter=delimiter))
             has_header = not _is_number(cells[0])
             names = _name_columns(cells if has_header else [""] * len(cells), path)
-            return Dialect(delimiter, has_header, num_lines_skipped, names)
+            return Dialect(delimiter, has_header, num_lines_skipped, names, has_header and not cells[0].strip())
     raise InputError(f"{path} is not a table: the file is empty")
 
 

@@ -24,6 +24,7 @@ _PARQUET_MAGIC = b"PAR1"
 _PARQUET_ARGUMENTS = "union_by_name = true, hive_partitioning = false, binary_as_string = true"
 _MOST_NAMES_SHOWN = 20
 _LONGEST_NAME = 1000
+_PANDAS_INDEX = ("__index_level_0__", "Unnamed: 0")
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +40,13 @@ class Table:
     @property
     def is_csv(self) -> bool:
         return self.dialect is not None
+
+    @property
+    def index(self) -> str | None:
+        """The column that pandas writes for a table's index, where that has no name."""
+        if self.dialect is not None and self.dialect.is_first_nameless:
+            return self.dialect.names[0]
+        return next((name for name in self.columns if name in _PANDAS_INDEX), None)
 
     @property
     def scan(self) -> str:

@@ -12,12 +12,10 @@ from torch import Tensor
 from graphstrap.blocks import Features
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
-from graphstrap.io._columns import choose_edge_columns
 from graphstrap.io._database import connect
-from graphstrap.io._files import open_table
 from graphstrap.io._ids import fetch_node_ids, match_edges
 from graphstrap.io._values import Array
-from graphstrap.io.tables import TableOptions, load_ids, open_nodes, read_edges, read_nodes
+from graphstrap.io.tables import TableOptions, load_ids, open_tables, read_edges, read_nodes
 from graphstrap.sparse import SparseMatrix
 
 if TYPE_CHECKING:
@@ -33,9 +31,7 @@ def read_extension(edges: str, nodes: str | None, *, original: Graph, options: T
     if len(original.node_types) > 1:
         raise InputError("new nodes cannot be added to a graph with several node types: give tables of the whole graph")
     with connect() as connection:
-        edge_table = open_table(connection, edges)
-        edge_columns = choose_edge_columns(edge_table, options)
-        node_table, node_columns = open_nodes(connection, nodes, options)
+        (edge_table, edge_columns), (node_table, node_columns) = open_tables(connection, edges, nodes, options)
         load_ids(edge_table, edge_columns, node_table=node_table, node_columns=node_columns)
         num_given = len(fetch_node_ids(connection))
         _append_ids(connection, original.external_ids)

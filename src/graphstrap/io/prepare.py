@@ -15,16 +15,16 @@ import numpy as np
 from graphstrap.errors import InputError
 from graphstrap.io._arrays import Array, open_array
 from graphstrap.io._building import StoreBuilder
-from graphstrap.io._columns import EdgeColumns, NodeColumns, TableOptions, choose_edge_columns
+from graphstrap.io._columns import EdgeColumns, NodeColumns, TableOptions
 from graphstrap.io._database import execute_long, fetch_one
 from graphstrap.io._features import check_kinds, read_matrix
-from graphstrap.io._files import Copy, Rows, Table, open_table
+from graphstrap.io._files import Copy, Rows, Table
 from graphstrap.io._ids import are_integers, no_known_edges, unknown_nodes
 from graphstrap.io._make_store import Parts, PrepareOptions, make_store
 from graphstrap.io._values import bad_cell, code_names, read_times, time_expression
 from graphstrap.io._write_edges import EdgeJob, Report, write_edges
 from graphstrap.io._write_nodes import ByType, NodePart, write_nodes
-from graphstrap.io.tables import load_ids, open_nodes, read_weights
+from graphstrap.io.tables import load_ids, open_tables, read_weights
 
 __all__ = ["PrepareOptions", "prepare_tables"]
 
@@ -60,9 +60,7 @@ def _read_tables(
     job: PrepareOptions,
     report: Report,
 ) -> Parts:
-    edge_table = open_table(connection, edges)
-    edge_columns = choose_edge_columns(edge_table, options)
-    node_table, node_columns = open_nodes(connection, nodes, options)
+    (edge_table, edge_columns), (node_table, node_columns) = open_tables(connection, edges, nodes, options)
     report("copying tables", 0.0)
     edge_copy = Copy.of(edge_table, "edge_rows", _used_of_edges(edge_columns))
     node_copy = None

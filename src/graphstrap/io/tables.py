@@ -27,6 +27,7 @@ from graphstrap.graph import Graph, Splits
 from graphstrap.io._columns import (
     NodeColumns,
     TableOptions,
+    check_ignored_columns,
     check_no_node_options,
     choose_edge_columns,
     choose_node_columns,
@@ -79,9 +80,7 @@ def read_tables(edges: str, nodes: str | None = None, *, options: TableOptions =
         options: which column is what, and what to do about unknown nodes.
     """
     with connect() as connection:
-        edge_table = open_table(connection, edges)
-        edge_columns = choose_edge_columns(edge_table, options)
-        node_table, node_columns = open_nodes(connection, nodes, options)
+        (edge_table, edge_columns), (node_table, node_columns) = open_tables(connection, edges, nodes, options)
         load_ids(edge_table, edge_columns, node_table=node_table, node_columns=node_columns)
         ids = fetch_node_ids(connection)
         rows, source, target = match_edges(edge_table, node_table, ignore_unknown=options.ignore_unknown_nodes)
@@ -104,15 +103,19 @@ def read_tables(edges: str, nodes: str | None = None, *, options: TableOptions =
     return graph
 
 
-def open_nodes(
-    connection: DuckDBPyConnection, nodes: str | None, options: TableOptions
-) -> tuple[Table, NodeColumns] | tuple[None, None]:
-    """The nodes table and the part of each of its columns."""
+def open_tables(
+    connection: DuckDBPyConnection, edges: str, nodes: str | None, options: TableOptions
+) -> tuple[tuple[Table, EdgeColumns], tuple[Table, NodeColumns] | tuple[None, None]]:
+    """The table of edges and that of nodes, where there is one, each with the parts of its columns."""
+    edge_table = open_table(connection, edges)
     if nodes is None:
         check_no_node_options(options)
-        return None, None
-    table = open_table(connection, nodes)
-    return table, choose_node_columns(table, options)
+        check_ignored_columns([edge_table], options)
+        return (edge_table, choose_edge_columns(edge_table, options)), (None, None)
+    node_table = open_table(connection, nodes)
+    check_ignored_columns([edge_table, node_table], options)
+    edge_columns, node_columns = choose_edge_columns(edge_table, options), choose_node_columns(node_table, options)
+    return (edge_table, edge_columns), (node_table, node_columns)
 
 
 def load_ids(
