@@ -86,8 +86,8 @@ class SkipGram(nn.Module):
             outward_weight=self.outward_weight,
         )  # (W, L)
         negatives = draw_negatives(roads, walks.shape, seed=seed)  # (W, L)
-        h, c = F.embedding(walks, table), F.embedding(walks, self.context)  # (W, L, D) each
-        n = F.embedding(negatives, self.context)
+        h, c = take_rows(table, walks), take_rows(self.context, walks)  # (W, L, D) each
+        n = take_rows(self.context, negatives)
         is_pair = find_pairs(roads.reached(walks), window_size=self.window_size)  # (W, L, L)
         return skip_gram_loss(h, c, n, is_pair, num_negatives=self.num_negatives), {"embedding": table.detach()}
 
@@ -116,6 +116,12 @@ class Table(nn.Module):
                 f"others, the graph has {graph.num_nodes} nodes: fit it anew, or take a method with an encoder"
             )
         return self.weight
+
+
+def take_rows(table: Tensor, numbers: Tensor) -> Tensor:
+    """The rows of these numbers, with the same gradient every time. PyTorch has two ways to add up what comes back to a
+    row: on CUDA only that of an index does so in order, on a CPU only that of an embedding."""
+    return table[numbers] if table.is_cuda else F.embedding(numbers, table)
 
 
 def skip_gram_loss(h: Tensor, c: Tensor, n: Tensor, is_pair: Tensor, *, num_negatives: int) -> Tensor:
