@@ -6,7 +6,8 @@
 The candidates were written down before any of them was trained. They are scored within a fixed half of the labelled
 nodes (`graphstrap/reproduce/blind.py`), and what is chosen is to be reported on the other half too. The last one is
 what the paper says of all its own models: batch norm, 10,000 steps, the views of its table for BGRL. 3 splits, 2 seeds.
-Rows go to results/tune_grace.jsonl as they come; the same command goes on.
+Rows go to results/tune_grace.jsonl as they come; the same command goes on. Taken: batch norm, 0.1 below the best at a
+fifth of its steps, and one change from what stood before.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ RESULTS = Path(__file__).parent / "results" / "tune_grace.jsonl"
 SEEDS = (0, 1)
 WIDE = {"encoder.hidden_sizes": (512,), "encoder.embedding_size": 256}
 CANDIDATES: dict[str, dict[str, Any]] = {
-    "as in the table": {},
+    "as in its authors' next paper": {},
     "rate 0.001": {"train.learning_rate": 1e-3},
     "batch norm": {"encoder.norm": "batch"},
     "batch norm, rate 0.001": {"encoder.norm": "batch", "train.learning_rate": 1e-3},
@@ -42,7 +43,7 @@ LIKE_BGRL = "as BGRL in the paper"
 
 
 def candidates(dataset: str) -> dict[str, Recipe]:
-    row, own = recipe_of("grace", dataset), load_recipe(dataset)
+    row, own = recipe_of("grace", dataset).with_settings({"encoder.norm": "none"}), load_recipe(dataset)
     method = {f"method.{name}": getattr(row.method, name) for name in ("name", "temperature")}
     return {
         **{name: row.with_settings(settings) for name, settings in CANDIDATES.items()},

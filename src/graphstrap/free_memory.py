@@ -20,6 +20,14 @@ def free_memory(device: torch.device) -> int:
     return torch.cuda.mem_get_info(device)[0] + held
 
 
+def held_by_others(device: torch.device) -> int:
+    """Bytes of the GPU that are not free and not PyTorch's here; 0 of the host, where nobody can say."""
+    if device.type != "cuda":
+        return 0
+    free, total = torch.cuda.mem_get_info(device)
+    return total - free - torch.cuda.memory_reserved(device)
+
+
 def free_host_memory() -> int:
     """What can be had without swapping, or what limits leave to this process, whichever is less."""
     return min([_available(), *_limits()])

@@ -16,7 +16,7 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Splits
 from graphstrap.recipe import Recipe
 from graphstrap.recipe_files import shipped_recipes
-from graphstrap.reproduce import variants
+from graphstrap.reproduce import cells, variants
 from graphstrap.reproduce.cells import compute_cells
 from graphstrap.reproduce.compare import compare_rows, paired_p_value
 from graphstrap.reproduce.ledger import Ledger
@@ -167,6 +167,21 @@ def test_cells_are_computed_once_and_refused_ones_again_under_another_limit(
     cell = make_cell(table, Ledger(tmp_path / "ledger.jsonl"), "grace", "digits", "paper", quick=True)
     assert cell.mean is not None
     assert cell.mean > 80
+
+
+def test_memory_that_others_hold_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cells, "free_memory", lambda device: 1000)
+    table, warnings = Table("table-3", ("grace",), ("digits",)), list[str]()
+
+    def rows_with(held: int) -> int:
+        monkeypatch.setattr(cells, "held_by_others", lambda device: held)
+        ledger, how = Ledger(tmp_path / "ledger.jsonl"), Filling(quick=True, device="cpu", warn=warnings.append)
+        fill_ledger(table, ledger, how, variants=table.variants, datasets=table.datasets)
+        return len(ledger.rows)
+
+    assert rows_with(90 << 30) == 0
+    assert "others hold 97 GB" in warnings[0]
+    assert (rows_with(0), len(warnings)) == (1, 1)
 
 
 def test_a_graph_that_is_not_at_hand_is_said_and_the_others_go_on(

@@ -14,9 +14,10 @@ from graphstrap.bench.memory import PeakMemory
 from graphstrap.bench.scale import is_out_of_memory
 from graphstrap.embed import embed_seeds
 from graphstrap.environment import describe_environment, describe_git
+from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL, random_init
 from graphstrap.evaluate import Evaluation, evaluate_many
-from graphstrap.free_memory import free_memory
+from graphstrap.free_memory import free_memory, held_by_others
 from graphstrap.graph import Graph
 from graphstrap.methods.skip_gram import with_features
 from graphstrap.methods.supervised import SupervisedSettings
@@ -31,6 +32,7 @@ from graphstrap.sparse import SparseMatrix
 
 Embeddings = list[Any]  # one for each seed: tensors, arrays or sparse matrices
 _DENSE_COLUMNS = 2048
+_HELD_BY_FEW = 2e9  # bytes: what drivers and a desktop take
 _PUBLISHED_SPLITS = {"wikics": ("public",), "ogbn-arxiv": ("adamw",), "ppi": ("adamw", "adamw-reference")}
 _PACKAGES = ("graphstrap", "python", "torch", "triton", "scikit-learn")
 
@@ -69,6 +71,9 @@ def compute_cells(
             if len(seeds) > 1 or not is_out_of_memory(error):
                 raise
             found = {"oom": f"OOM: more than {(limit or 0) / 1e9:.0f} GB"}
+    if found.get("oom") and memory_limit is None and held_by_others(where) > _HELD_BY_FEW:
+        held = held_by_others(where) / 1e9
+        raise InputError(f"{found['oom']}, while others hold {held:.0f} GB of the GPU: again when they have ended")
     shared = {
         "dataset": graph.name,
         "variant": variant,

@@ -43,7 +43,7 @@ _SYNTHETIC_MPNN: dict[str, Any] = {
     "encoder.num_steps": 2,
     "method.predictor_hidden_size": 256,
 }
-SYNTHETIC_TARGET_DECAY = 0.999
+SYNTHETIC_TARGET_DECAY = 0.9
 SYNTHETIC_WEIGHTS = {"bgrl": 1.0, "grace": 1.0}  # of the auxiliary loss
 _QUICK: dict[str, Any] = {
     "encoder.embedding_size": 32,
