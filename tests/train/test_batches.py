@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -12,10 +13,12 @@ import torch
 from conftest import make_communities
 from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL
+from graphstrap.generate import mag
 from graphstrap.graph import Graph
 from graphstrap.methods import METHODS, Method
 from graphstrap.recipe import SAMPLED_METHODS, Recipe
 from graphstrap.recipe_files import parse_recipe
+from graphstrap.reproduce.mag_cells import mag_recipe
 from graphstrap.run import Run
 from graphstrap.train import place_graph, train
 from graphstrap.train.captured_step import make_step
@@ -87,6 +90,25 @@ def test_a_sampled_run_resumes_bit_for_bit(communities: Graph, tmp_path: Path, c
     resumed = make_method(communities, settings)
     train(resumed, communities, recipe=settings, seed=0, run=Run.open(run.folder))
     assert states_equal(whole, resumed)
+
+
+def assert_repeats(settings: Recipe, make_graph: Callable[[], Graph], device: str) -> None:
+    first, second = (BGRL(recipe=settings, device=device).fit(make_graph()).model_.method for _ in range(2))
+    assert states_equal(first, second)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("encoder", ["gcn", "mean-pooling", "gat", "mpnn"])
+def test_sampled_training_on_cuda_repeats_bit_for_bit(communities: Graph, encoder: str) -> None:
+    assert_repeats(recipe(encoder__name=encoder), lambda: communities, "cuda")
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("row", ["mag-supervised", "mag-bgrl-1", "mag-grace-256"])
+def test_training_by_mag240ms_recipe_repeats_bit_for_bit(row: str, device: str) -> None:
+    few = {"train.steps": 6, "train.warmup_steps": 1, "train.evaluate_every": 0}
+    settings = mag_recipe(row, "mag-like-0.0005", quick=True).with_settings(few)
+    assert_repeats(settings, lambda: mag(0.0005, device=device), device)
 
 
 def test_making_batches_ahead_changes_nothing(communities: Graph) -> None:
