@@ -89,7 +89,7 @@ def embeddings(model: gs.BGRL, prepared: Graph, own: Tensor) -> Iterator[tuple[s
     assert isinstance(method, BGRL)
     for network in NETWORKS:
         method.embed_with = network
-        recalibrate_batch_norm(method.frozen, prepared)
+        recalibrate_batch_norm(method.frozen, [prepared])
         h = F.normalize(method.embed(prepared).float(), dim=1)
         for size in OWN_COLUMNS:
             beside = F.normalize(own[:, :size], dim=1)

@@ -94,7 +94,7 @@ def test_recalibration_in_blocks_is_recalibration(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(layerwise, "ROWS_PER_BLOCK", 17)
     graph = make_communities(num_nodes=120, num_classes=3, seed=0)
     one, other = make_encoder(graph, name=name), make_encoder(graph, name=name)
-    recalibrate_batch_norm(one, graph)
+    recalibrate_batch_norm(one, [graph])
     recalibrate_layers(other, graph)
     for ours, theirs in zip(other.buffers(), one.buffers(), strict=True):
         if ours.is_floating_point():

@@ -11,11 +11,12 @@ from typing import Any
 
 import torch
 
-from graphstrap.embed import class_probabilities, embed, with_labels_to_learn
+from graphstrap.embed import class_probabilities, embed, must_sample, with_labels_to_learn
 from graphstrap.encoders import recalibrate_batch_norm
 from graphstrap.evaluate import evaluate
 from graphstrap.graph import Graph
 from graphstrap.io.parts import Part
+from graphstrap.keep import child_seed
 from graphstrap.layerwise import full_pass_fits, has_layers, recalibrate_layers
 from graphstrap.many_graphs import training_part
 from graphstrap.methods import Method, frozen_encoder
@@ -25,8 +26,10 @@ from graphstrap.parallel import ALONE, Workers, train_in_parallel
 from graphstrap.part_layers import finish_in_parts
 from graphstrap.run import Run
 from graphstrap.train import Evaluate, Mirror, Trainee, place_graph, train_together
+from graphstrap.train.batches import BatchMaker
 
 Records = list[dict[str, Any]]
+_CLEAN_BRANCH, _NUM_CLEAN_BATCHES = 1_000_081, 32
 
 
 def train_models(
@@ -114,13 +117,23 @@ def finish(model: Model, prepared: Graph) -> None:
     if model.recipe.encoder.batch_norm_statistics != "recalibrated":
         return
     method, encoder = model.method, frozen_encoder(model.method)
-    if isinstance(method, SemiSupervised):
+    if isinstance(method, SemiSupervised) and not must_sample(model):
         prepared = method.inputs(prepared, whole_graph_labels=True)
     device = next(encoder.parameters()).device
-    if has_layers(encoder) and not full_pass_fits(encoder, prepared, device):
+    if must_sample(model):
+        recalibrate_batch_norm(encoder, _clean_batches(model, prepared, device))
+    elif has_layers(encoder) and not full_pass_fits(encoder, prepared, device):
         recalibrate_layers(encoder, prepared, device=device)
     else:
-        recalibrate_batch_norm(encoder, prepared.to(device).with_readable_features())
+        recalibrate_batch_norm(encoder, [prepared.to(device).with_readable_features()])
+
+
+def _clean_batches(model: Model, prepared: Graph, device: torch.device) -> Iterator[Graph]:
+    """Batches as training has them, with other roots."""
+    make = BatchMaker(prepared, recipe=model.recipe, seed=child_seed(model.seed, _CLEAN_BRANCH), device=device)
+    for step in range(1, _NUM_CLEAN_BATCHES + 1):
+        batch = make(step)
+        yield model.method.inputs(batch) if isinstance(model.method, SemiSupervised) else batch
 
 
 @contextmanager

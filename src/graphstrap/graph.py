@@ -113,6 +113,9 @@ class Graph:
             object.__setattr__(self, "type_offsets", (0, self.num_nodes))
         if not self.graph_offsets:
             object.__setattr__(self, "graph_offsets", (0, self.num_nodes))
+        if any(block is not None and block.shape[1] == 0 for block in self.features):  # no columns are no features
+            found = (None if block is None or block.shape[1] == 0 else block for block in self.features)
+            object.__setattr__(self, "features", tuple(found))
         self._check()
 
     def _check(self) -> None:
@@ -325,7 +328,11 @@ class Graph:
     def fingerprint(self) -> str:
         """A hash of all that training sees: the same graph has the same fingerprint on every machine."""
         offsets = [self.type_offsets, self.graph_offsets] if self.num_graphs > 1 else [self.type_offsets]
-        tensors = [self.indptr, self.indices] + ([] if self.edge_weights is None else [self.edge_weights])
+        types = self.edge_types
+        if types is not None and len(types) and int(types.max()) < 256:
+            types = types.to(torch.uint8)  # as a store may have them
+        of_edges = (self.edge_weights, types, self.edge_columns, self.node_times)
+        tensors = [self.indptr, self.indices, *(one for one in of_edges if one is not None)]
         tensors += [tensor for block in self.features for tensor in block_tensors(block)]
         return fingerprint_of(offsets, self.external_ids, tensors)
 

@@ -122,10 +122,9 @@ def full_pass_fits(encoder: nn.Module, graph: Graph, device: torch.device) -> bo
 
 def layer_width(encoder: GCN | MLP, index: int) -> int:
     """The width of a table: of a layer's Z, or, after the last, of the embeddings."""
-    layer_weights = encoder.weights
-    return int(
-        encoder.input_weights[0].shape[1] if index == 0 else layer_weights[min(index, len(layer_weights)) - 1].shape[1]
-    )
+    if index > len(encoder.weights):
+        return encoder.embedding_size
+    return int((encoder.weights[index - 1] if index else encoder.input_weights[0]).shape[1])
 
 
 @dataclass(frozen=True, eq=False)

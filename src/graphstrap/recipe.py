@@ -48,7 +48,7 @@ class DataRecipe:
 @dataclass(frozen=True)
 class ViewsRecipe:
     """Augmentation of the two views. With a `centrality`, edges and features that matter less by it are dropped more
-    often, each with at most `max_drop_prob` (see `views.py`)."""
+    often, each with at most `max_drop_prob` (see `views.py`); `gca` takes "pagerank" where none is named."""
 
     edge_drop_probs: tuple[float, float] = setting((0.3, 0.3), low=0.0, high=1.0)
     feature_mask_probs: tuple[float, float] = setting((0.2, 0.2), low=0.0, high=1.0)
@@ -130,7 +130,6 @@ class MethodRecipe:
     window_size: int = setting(5, low=1, high=1000)
     return_weight: float = setting(1.0, low=1e-3, high=1000.0)
     outward_weight: float = setting(1.0, low=1e-3, high=1000.0)
-    dropout_prob: float = setting(0.0, low=0.0, high=0.99)
     auxiliary: str = setting("bgrl", choices=("bgrl", "grace"))
     auxiliary_weight: float = setting(1.0, low=0.0, high=1000.0)
     unlabelled_ratio: float = setting(10.0, low=0.0, high=1e6)
@@ -207,6 +206,10 @@ class Recipe:
             )
         if self.train.graphs_per_step and self.method.name in ("deepwalk", "node2vec"):
             raise InputError(f"{self.method.name} knows nodes by number, so it sees all graphs: use graphs_per_step=0")
+        if self.method.embed_with == "target" and self.method.name != "bgrl":
+            raise InputError(
+                f"method.embed_with=target is for bgrl, whose target it is: leave it for {self.method.name}"
+            )
         _check_encoder(self.encoder)
 
     def with_settings(self, settings: Mapping[str, Any]) -> Recipe:
@@ -233,11 +236,16 @@ class Recipe:
             rules = {f.name: f.metadata for f in fields(SECTIONS[section])}
             checked = {}
             for key, value in values.items():
+                if RETIRED.get(f"{section}.{key}", ...) == value:
+                    continue
                 check_key(f"{section}.{key}", [f"{section}.{name}" for name in rules])
                 checked[key] = checked_value(f"{section}.{key}", value, kinds[key], rules[key])
             if "steps" in checked and "warmup_steps" not in checked:
                 checked["warmup_steps"] = round(self.train.warmup_steps * checked["steps"] / self.train.steps)
             changes[section] = replace(getattr(self, section), **checked)
+        method, views = changes.get("method", self.method), changes.get("views", self.views)
+        if method.name == "gca" != self.method.name and "centrality" not in tree.get("views", {}):
+            changes["views"] = replace(views, centrality="pagerank")  # without any, it would be GRACE
         return replace(self, **changes)
 
     def to_toml(self) -> str:
@@ -247,6 +255,9 @@ class Recipe:
             lines += [f"{key} = {toml_value(value)}" for key, value in asdict(getattr(self, section)).items()]
         return "\n".join(lines) + "\n"
 
+
+# Settings that there are no more, with the value that changed nothing: run folders from before have them.
+RETIRED: dict[str, Any] = {"method.dropout_prob": 0.0}
 
 SECTIONS: dict[str, Any] = {
     "data": DataRecipe,
@@ -258,6 +269,12 @@ SECTIONS: dict[str, Any] = {
 }
 
 
+def num_labelled_roots(recipe: Recipe) -> int:
+    """How many of a batch's roots have a label in semi-supervised training, at least 1."""
+    size = recipe.sampling.batch_size
+    return min(max(1, round(size / (1.0 + recipe.method.unlabelled_ratio))), size)
+
+
 def _check_encoder(encoder: EncoderRecipe) -> None:
     """Settings that do not go together."""
     name = encoder.name
@@ -265,6 +282,8 @@ def _check_encoder(encoder: EncoderRecipe) -> None:
         raise InputError(f"encoder.norm=graph is for gcn and mean-pooling: take batch, layer or none for {name}")
     if encoder.weight_standardization and name == "mpnn":
         raise InputError("encoder.weight_standardization is not for mpnn: switch it off")
+    if not encoder.bias and name in ("gat", "mpnn", "mlp"):
+        raise InputError(f"encoder.bias=false is for gcn and mean-pooling: leave it true for {name}")
     if encoder.linear_end and name != "gcn":
         raise InputError(f"encoder.linear_end is for gcn: switch it off for {name}")
     if name == "mpnn" and not encoder.hidden_sizes:
@@ -294,6 +313,13 @@ def _check_sampling(recipe: Recipe) -> None:
         raise InputError(
             f"method {recipe.method.name} sees the whole graph at every step: leave sampling.fan_outs empty"
             f" (sampled batches are for {', '.join(SAMPLED_METHODS)})"
+        )
+    is_mixed = recipe.method.name == "semi-supervised" and sampling.disjoint  # what learns from labels sees these alone
+    num_roots = num_labelled_roots(recipe) if is_mixed else sampling.batch_size
+    if num_roots == 1 and (recipe.encoder.norm == "batch" or recipe.method.name == "barlow-twins"):
+        raise InputError(
+            f"a batch of {sampling.batch_size} roots has one {'with a label' if is_mixed else 'alone'}, and nothing can"
+            " be normalised over it: give a larger sampling.batch_size"
         )
     if recipe.encoder.norm == "graph":
         raise InputError(

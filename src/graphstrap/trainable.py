@@ -25,6 +25,9 @@ def check_trainable(graph: Graph) -> None:
     weights = [] if graph.edge_weights is None else torch.split(graph.edge_weights, _CHECKED_AT_ONCE)
     if not all(bool((part.isfinite() & (part >= 0)).all()) for part in weights):
         raise InputError("an edge weight is negative, NaN or infinite: weights are numbers from 0 up")
+    columns = [] if graph.edge_columns is None else torch.split(graph.edge_columns, _CHECKED_AT_ONCE)
+    if not all(bool(part.isfinite().all()) for part in columns):
+        raise InputError("a number in an edge column is NaN or infinite: replace it, or leave the column out")
 
 
 def check_labels(graph: Graph) -> None:

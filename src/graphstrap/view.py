@@ -21,7 +21,8 @@ class ViewSpec:
         edge_drop_prob: probability that an edge is dropped; or one per edge, shape (E,), indexed by global edge id.
         feature_mask_prob: probability that a feature is masked; or one per column, shape (F,).
         mask_elements: draw a mask for every node's every feature instead of one for each column (the paper's choice).
-        drop_directions_together: drop u->v and v->u together; the paper's code drops each direction on its own.
+        drop_directions_together: drop u->v and v->u together, of whatever types; the paper's code drops each direction
+            on its own.
         shuffle_nodes: permute the rows of the features within each node type: a corrupted graph, as in DGI.
     """
 

@@ -7,7 +7,8 @@ what matters less by a centrality c of nodes is dropped more often.
     probability:     min((s_max - s) / (s_max - s_mean) * p, max_drop_prob)
 
 Of bags of words it is counted whether a word is there: 1 for |x_ui|, as in the authors' code. Departs from that code:
-its PageRank is ten steps of a walk that may stay where it is; ours is the chance to be at a node on a long walk.
+its PageRank is ten steps of a walk that may stay where it is; ours is the chance to be at a node on a long walk. Where
+both directions of an edge are dropped together, c(v) is the mean of both ends, as in the paper for undirected graphs.
 
 The mean of the fraction is 1, so p is still the mean probability as long as nothing is cut. Cost: linear in the graph.
 """
@@ -51,12 +52,12 @@ def adaptive_specs(
     if len(graph.features) != 1:
         raise InputError(f"views.centrality={centrality} takes graphs of one node type, this one has several: use none")
     score = CENTRALITIES[centrality](graph)  # (N,)
-    edges = _drop_weights(score[graph.targets])
+    edges = {together: _drop_weights(_edge_scores(graph, score, together)) for together in (False, True)}
     columns = None if graph.x is None else _drop_weights(_column_scores(graph.x, score))
     return [
         replace(
             spec,
-            edge_drop_prob=(edges * spec.edge_drop_prob).clamp(max=max_drop_prob),
+            edge_drop_prob=(edges[spec.drop_directions_together] * spec.edge_drop_prob).clamp(max=max_drop_prob),
             feature_mask_prob=(
                 spec.feature_mask_prob
                 if columns is None
@@ -106,14 +107,21 @@ def _sum_of_neighbors(graph: Graph, h: Tensor) -> Tensor:
     return propagate(unweighted, CLEAN, h, norm="sum") - h
 
 
+def _edge_scores(graph: Graph, score: Tensor, directions_together: bool) -> Tensor:
+    """(E,) c(v), or the mean of both ends where both directions are to have one fate."""
+    into = score[graph.targets]
+    return (into + score[graph.indices.long()]) / 2.0 if directions_together else into
+
+
 def _column_scores(features: Tensor | SparseMatrix, score: Tensor) -> Tensor:
     """(F,) sum_u |x_ui| c(u), with 1 for every entry of a bag of words."""
     counts_presence = is_bag(features)
     if isinstance(features, Tensor):
         return (features != 0 if counts_presence else features.abs()).to(score.dtype).T @ score
-    amounts = (features.values != 0).to(score.dtype) if counts_presence else features.values.abs()
-    totals = torch.zeros(features.num_columns, device=score.device)
-    return totals.index_add_(0, features.indices.long(), amounts * score[features.rows])
+    by_column = features.transpose
+    amounts = (by_column.values != 0).to(score.dtype) if counts_presence else by_column.values.abs()
+    of_entries = amounts * score[by_column.indices.long()]
+    return torch.segment_reduce(of_entries, "sum", offsets=by_column.indptr, unsafe=True)  # in order: no atomics
 
 
 def _drop_weights(importance: Tensor) -> Tensor:

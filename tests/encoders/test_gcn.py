@@ -118,7 +118,7 @@ def test_recalibrated_batch_norm_gives_the_training_statistics_of_the_clean_grap
     before = [module.momentum for module in encoder.modules() if isinstance(module, torch.nn.BatchNorm1d)]
     encoder.train()
     expected = encoder(graph)
-    recalibrate_batch_norm(encoder, graph)
+    recalibrate_batch_norm(encoder, [graph])
     encoder.eval()
     # Training normalises by the biased variance, evaluation by the unbiased one: they differ by 1 / N.
     torch.testing.assert_close(encoder(graph), expected, rtol=0.05, atol=0.05)

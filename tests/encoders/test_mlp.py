@@ -87,7 +87,7 @@ def test_it_serves_where_a_gcn_does() -> None:
     method = build_bgrl(recipe, input_sizes=graph.num_features, seed=0)
     assert isinstance(method.online, MLP)
     torch.autograd.backward(method.loss(graph, [CLEAN, CLEAN])[0])
-    recalibrate_batch_norm(method.online, graph)
+    recalibrate_batch_norm(method.online, [graph])
     assert method.embed(graph).shape == (60, 8)
     h, t = encode_both(method.online, method.target, graph, CLEAN)
     assert h.requires_grad

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import torch
@@ -50,8 +50,8 @@ def encode_both(online: nn.Module, target: nn.Module, graph: Graph, view: View) 
     return h, t
 
 
-def recalibrate_batch_norm(encoder: nn.Module, graph: Graph) -> None:
-    """Set batch-norm statistics to those of the clean graph, the one that embeddings are made of.
+def recalibrate_batch_norm(encoder: nn.Module, graphs: Iterable[Graph]) -> None:
+    """Set batch-norm statistics to those of the clean graph that embeddings are made of, or to the mean over batches.
 
     The running averages of training describe augmented views, whose degrees and features are thinned out.
     """
@@ -60,9 +60,12 @@ def recalibrate_batch_norm(encoder: nn.Module, graph: Graph) -> None:
     was_training = encoder.training
     encoder.train()
     for norm in norms:
-        norm.momentum = 1.0
-    with torch.no_grad():
-        encoder(graph, CLEAN)
+        norm.reset_running_stats()
+    for number, graph in enumerate(graphs, start=1):
+        for norm in norms:
+            norm.momentum = 1.0 / number
+        with torch.no_grad():
+            encoder(graph, CLEAN)
     for norm, weight in zip(norms, new_batch_weights, strict=True):
         norm.momentum = weight
     encoder.train(was_training)

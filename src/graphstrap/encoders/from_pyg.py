@@ -5,14 +5,15 @@
     h            module(x, edge_index)                                 (N, D)
 
 The view becomes arrays here, which our own encoders avoid: a step copies features and edges, and as their number
-changes, steps are not captured on CUDA. Edge weights, types and columns are not handed on. Weights are drawn with
-PyTorch's global generator seeded for it and put back after; what the module draws while training (dropout) is its own.
+changes, steps are not captured on CUDA. Edge weights, types and columns are not handed on. Weights, and what the module
+draws while training (dropout), come from PyTorch's global generators, seeded for it, by the view, and put back after.
 Cost of a pass: the module's, and O(N F + E).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -56,10 +57,22 @@ class FromPyG(nn.Module):
         x = masked_features(graph, view.masks)
         if view.spec.shuffle_nodes:
             x = x[shuffled_rows(graph, view, 0)]
-        h: Tensor = self.module(x, kept_edge_index(graph, view.masks))
+        with self._own_draws(view):
+            h: Tensor = self.module(x, kept_edge_index(graph, view.masks))
         if h.shape != (graph.num_nodes, self.embedding_size):
             raise InputError(
                 f"an added encoder gave {tuple(h.shape)} for {graph.num_nodes} nodes and an embedding of "
                 f"{self.embedding_size} columns: let it end in the size that it is made with"
             )
         return h
+
+    @contextmanager
+    def _own_draws(self, view: View) -> Iterator[None]:
+        """While training, what is drawn is a function of the view."""
+        if not self.training:
+            yield
+            return
+        device = next(self.parameters(), torch.zeros(0)).device
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            torch.manual_seed(int(view.seed))
+            yield

@@ -42,7 +42,7 @@ class KnownEdges:
 
     def matched(self, graph: Graph) -> Graph:
         """The graph with these types, weights and columns: others are left out, and an edge without a weight has 1."""
-        if self == KnownEdges.of(graph):
+        if self == KnownEdges.of(graph) and self.types == graph.edge_type_names:
             return graph
         weights = graph.edge_weights if self.has_weights else None
         if self.has_weights and weights is None:

@@ -26,6 +26,8 @@ Cost of a step: time O(E D + N D^2 + K N D), memory O(K N D): the paper's table 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
@@ -36,6 +38,8 @@ from graphstrap.keep import hash32
 from graphstrap.methods._convolve import bilinear_weight, convolve, only_gcn, project_features
 from graphstrap.ops import bias_prelu, propagate
 from graphstrap.view import CLEAN, View
+
+_graphs_with_shares: WeakKeyDictionary[Graph, Graph] = WeakKeyDictionary()
 
 
 class GMI(nn.Module):
@@ -96,9 +100,18 @@ class GMI(nn.Module):
 
 def neighbor_means(graph: Graph, h: Tensor) -> Tensor:
     """(N, D) the mean of each node's neighbours, without itself; 0 for a node that has none."""
-    sums = propagate(graph, CLEAN, h, norm="sum") - h
-    degrees = propagate(graph, CLEAN, torch.ones_like(h[:, :1], dtype=torch.float32), norm="sum") - 1.0
-    return torch.where(degrees > 1e-6, sums / degrees.clamp(min=1e-6), 0.0).to(h.dtype)
+    return (propagate(_with_shares(graph), CLEAN, h.float(), norm="sum") - h.float()).to(h.dtype)
+
+
+def _with_shares(graph: Graph) -> Graph:
+    """The graph whose edge weights are each one's share of its node's, 1 in all; made once."""
+    if graph not in _graphs_with_shares:
+        given = graph.edge_weights
+        weights = torch.ones(graph.num_edges, device=graph.device) if given is None else given.float()
+        totals = torch.segment_reduce(weights, "sum", offsets=graph.indptr, unsafe=True)
+        shares = weights / totals.clamp(min=torch.finfo(torch.float32).tiny)[graph.targets]
+        _graphs_with_shares[graph] = replace(graph, edge_weights=shares)
+    return _graphs_with_shares[graph]
 
 
 def jensen_shannon_loss(a: Tensor, b: Tensor, bias: Tensor, others: Tensor) -> Tensor:

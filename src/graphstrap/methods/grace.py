@@ -1,7 +1,7 @@
 """GRACE: tell each node's own embedding in the other view from all other nodes' embeddings in both views.
 
 Zhu et al., Deep Graph Contrastive Representation Learning, ICML workshop 2020. GCA (Zhu et al., WWW 2021) is the same
-loss on adaptive views: give the recipe's views a `centrality`.
+loss on adaptive views: by PageRank, unless the recipe's views have another `centrality`.
 
     u, v    = p(online(view_1)), p(online(view_2))      p: linear, ELU, linear; then rows scaled to length 1
     l(u_i)  = -log e^(u_i.v_i/t) / (e^(u_i.v_i/t) + sum over j != i of e^(u_i.v_j/t) + e^(u_i.u_j/t))

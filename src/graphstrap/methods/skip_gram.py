@@ -19,7 +19,7 @@ Departs from the papers:
     Where none is accepted (fewer than 2 in 100 steps for p, q from 1/4 to 4) the first is taken. T is 17 for p = 4.
   * Walks start evenly spread over the nodes in every step, not in passes over a shuffled list. AdamW with dense
     gradients and the loop's schedule, not SGD. Always the whole window, as in DeepWalk's Algorithm 2; word2vec's code
-    shrinks it at random.
+    shrinks it at random. The recipe's window is 5.
   * A walk ends where no edge leads on, as in the authors' code: the node repeats, but takes no part in the loss.
 Cost of a step of W walks: time O(W L (L D + T log E) + N D), memory O(W L (D + L + T) + N D + E).
 """

@@ -206,6 +206,7 @@ _ARXIV: Mapping[str, Settings] = {
         "train.schedule": "cosine",
     }
 }
+# Ours: the paper took these rows from others, and AdamW needs other rates than SGD. node2vec's p and q let walks leave.
 _WALKS: Settings = {
     "encoder.embedding_size": 256,
     "train.learning_rate": 1e-2,

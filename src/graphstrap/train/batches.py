@@ -13,7 +13,7 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.keep import child_seed
 from graphstrap.methods import READS_EDGES
-from graphstrap.recipe import Recipe
+from graphstrap.recipe import Recipe, num_labelled_roots
 from graphstrap.sampling import Gatherer, Prefetcher, Sampler, roots_at
 
 # What of a GPU's free memory a graph may take before it stays on the host.
@@ -88,8 +88,7 @@ def _candidates(graph: Graph, recipe: Recipe) -> Tensor | int:
 def _mixed_roots(graph: Graph, recipe: Recipe, seed: int) -> Callable[[int], Tensor]:
     """Labelled roots, then `unlabelled_ratio` times as many without a label, of node types that have labels at all."""
     labelled, unlabelled = _by_label(graph)
-    ratio, size = recipe.method.unlabelled_ratio, recipe.sampling.batch_size
-    num_labelled = min(max(1, round(size / (1.0 + ratio))), size)
+    size, num_labelled = recipe.sampling.batch_size, num_labelled_roots(recipe)
 
     def choose(step: int) -> Tensor:
         first = roots_at(step, candidates=labelled, batch_size=num_labelled, seed=child_seed(seed, 0))

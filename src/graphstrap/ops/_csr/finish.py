@@ -75,7 +75,7 @@ class _BatchNormPReLU(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, slope: Tensor, norm: nn.BatchNorm1d) -> Tensor:
         assert norm.momentum is not None
-        statistics = norm.running_mean, norm.running_var
+        statistics = (norm.running_mean, norm.running_var) if len(x) > 1 else (None, None)  # one row has no variance
         normed, mean, rstd = torch.native_batch_norm(x, weight, bias, *statistics, True, norm.momentum, norm.eps)
         ctx.save_for_backward(x, weight, bias, mean, rstd)
         ctx.slope, ctx.eps = float(slope), norm.eps

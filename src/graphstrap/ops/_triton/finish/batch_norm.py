@@ -270,6 +270,7 @@ def _batch_moments(
     mean, rstd = empty(x, num_columns), empty(x, num_columns)
     grid = (triton.cdiv(num_columns, JOIN_COLUMNS),)
     tensors = x, mean_parts, square_parts, mean, rstd, running_mean, running_var
+    new_batch_weight = new_batch_weight if num_rows > 1 else 0.0  # one row has no variance
     numbers = num_rows, num_columns, plan.num_parts, plan.rows_per_program, new_batch_weight, eps
     blocks = {"block_parts": triton.next_power_of_2(plan.num_parts), "block_columns": JOIN_COLUMNS}
     launch_on(_join_moments_kernel, grid, *tensors, *numbers, **blocks)
