@@ -87,14 +87,13 @@ def test_models_that_answer_together_mean_the_same_nodes_and_classes(method: str
 def test_labels_that_changed_are_not_learned_from_half_way(tmp_path: Path) -> None:
     graph = half_labelled()
     estimator = BGRL(settings={**SMALL, "method.name": "semi-supervised"}, device="cpu")
-    estimator.build(graph)
-    run = estimator.create_run(tmp_path / "run", graph, source={})
+    run = estimator.create_run(tmp_path / "run", estimator.build(graph)[0], graph, source={})
     assert BGRL.of_run(run, graph) is not None
     with pytest.raises(InputError, match="the labels have changed"):
         BGRL.of_run(Run.open(run.folder), renamed(graph))
     without = BGRL(settings=SMALL, device="cpu")
-    without.build(graph)
-    assert BGRL.of_run(without.create_run(tmp_path / "other", graph, source={}), renamed(graph)) is not None
+    other = without.create_run(tmp_path / "other", without.build(graph)[0], graph, source={})
+    assert BGRL.of_run(other, renamed(graph)) is not None
 
 
 def test_an_id_is_the_same_number_as_text() -> None:

@@ -25,6 +25,7 @@ from graphstrap.plain import read_plain_text
 from graphstrap.predict import Predictions
 from graphstrap.run import Run
 from graphstrap.seeds import seed_folders
+from graphstrap.setting import checked_seed
 from graphstrap.source import Source
 
 LIST_FILE = "folds.json"
@@ -37,19 +38,21 @@ def begin_folds(
     if estimator.resolve(graph).method.name != "semi-supervised":
         raise InputError("folds are of labels, which this method does not learn from: take --method semi-supervised")
     folds = make_folds(graph, number, part=part)
-    members = [BGRL(**{**estimator.get_params(), "seed": estimator.seed + fold.number}) for fold in folds]
+    first = checked_seed(estimator.seed)
+    members = [BGRL(**{**estimator.get_params(), "seed": first + fold.number}) for fold in folds]
     graphs = [fold(graph) for fold in folds]
-    for member, folded in zip(members, graphs, strict=True):
-        member.build(folded)  # what can fail has failed before the folder appears
+    models = [
+        member.build(folded)[0] for member, folded in zip(members, graphs, strict=True)
+    ]  # may fail, so it is first
     try:
         run.mkdir(parents=True)
         with atomic_write(run / LIST_FILE) as temporary:
             temporary.write_text(json.dumps({"folds": number}) + "\n", encoding="utf-8")
     except OSError as error:
         raise InputError(f"run folder {run} cannot be made: {error.strerror or error}") from error
-    for member, folded, fold in zip(members, graphs, folds, strict=True):
+    for member, model, folded, fold in zip(members, models, graphs, folds, strict=True):
         source = replace(where, fold=fold).to_dict()
-        member.create_run(run / f"fold-{fold.number}", folded, source=source)
+        member.create_run(run / f"fold-{fold.number}", model, folded, source=source)
 
 
 def resume_folds(folder: Path, graph: Graph | None = None, *, progress: bool = False) -> list[Run]:

@@ -20,7 +20,8 @@ from graphstrap.ops import resolve_device
 from graphstrap.parallel import ALONE, Workers, check_parts, check_shareable
 from graphstrap.predict import Predictions, classify, predict_unlabelled
 from graphstrap.recipe import Recipe
-from graphstrap.run import START_FILE, Run, describe_labels
+from graphstrap.run import START_FILE, Run, describe_labels, read_metrics, removed_if_refused
+from graphstrap.setting import checked_seed
 from graphstrap.train import Mirror
 from graphstrap.trainable import check_labels, check_trainable
 
@@ -39,7 +40,7 @@ class BGRL:
         device: "auto", "cpu" or "cuda".
 
     After `fit`: `model_` (weights, recipe, feature transform), `recipe_`, `reasons_` (what `default` chose, and why),
-    `metrics_` (what was logged).
+    `metrics_` (what was logged, in all sessions).
     """
 
     model_: Model
@@ -72,40 +73,52 @@ class BGRL:
         progress: bool = False,
         workers: Workers = ALONE,
     ) -> Self:
-        """Train on a graph; its labels are not looked at, nor is `y`. With `run`, leave a folder that can be resumed.
+        """Train on a graph; its labels are not looked at (but by the method semi-supervised), nor is `y`. With `run`,
+        leave a folder that can be resumed. Where it fails or is stopped, this estimator stays what it was.
 
         `start_from` takes the weights of another fitted estimator: for a graph that has changed since. `mirrors` are
         called with every record of metrics (see `train/mirror.py`). Where several `workers` train one model (see
         `parallel/`), each calls `fit` with the same arguments, and the first one writes the run folder.
         """
-        start = self.build(graph, start_from=start_from)
-        check_shareable(with_labels_to_learn(graph, self.model_), self.model_.recipe, workers)
-        check_parts(graph, self.model_.recipe, workers)
-        prepared = self.model_.prepare(graph)  # what can fail has failed before the folder appears
+        model, reasons = self.build(graph, start_from=start_from)
+        check_shareable(with_labels_to_learn(graph, model), model.recipe, workers)
+        check_parts(graph, model.recipe, workers)
+        prepared = model.prepare(graph)  # what can fail has mostly failed before the folder appears
         folder = None
         if run is not None and workers.is_first:
-            folder = self.create_run(Path(run), graph, source=source or {}, start=start)
-        train_estimators([self], graph, prepared, [folder], mirrors=mirrors, progress=progress, workers=workers)
+            start = None if start_from is None else model.contents()
+            folder = self.create_run(Path(run), model, graph, source=source or {}, start=start)
+        with removed_if_refused(None if folder is None else folder.folder, [folder]):
+            train_estimators(
+                [self],
+                [model],
+                graph,
+                prepared,
+                [folder],
+                reasons=reasons,
+                mirrors=mirrors,
+                progress=progress,
+                workers=workers,
+            )
         return self
 
-    def build(self, graph: Graph, *, start_from: BGRL | None = None) -> Contents | None:
-        """Make an untrained `model_`; where it starts from another's weights, return those."""
-        recipe = self.resolve(graph)
+    def build(self, graph: Graph, *, start_from: BGRL | None = None) -> tuple[Model, list[str]]:
+        """The model that `fit` is to train, and what was chosen for it, and why."""
+        check_trainable(graph)
+        recipe, reasons = resolve_recipe(self.recipe, graph, self.settings or {})
         if recipe.method.name == "semi-supervised":
             check_labels(graph)
-        self.model_ = Model.build(graph, recipe, seed=self.seed)
-        if start_from is None:
-            return None
-        self.model_ = self.model_.started_from(start_from._fitted())
-        return self.model_.contents()
+        model = Model.build(graph, recipe, seed=checked_seed(self.seed))
+        return (model if start_from is None else model.started_from(start_from._fitted())), reasons
 
     def create_run(
-        self, folder: Path, graph: Graph, *, source: Mapping[str, Any], start: Contents | None = None
+        self, folder: Path, model: Model, graph: Graph, *, source: Mapping[str, Any], start: Contents | None = None
     ) -> Run:
-        """The folder that this estimator's training is to live in."""
-        device = str(resolve_device(self.device))
-        recipe = self._fitted().recipe
-        return Run.create(folder, recipe=recipe, source=source, seed=self.seed, device=device, graph=graph, start=start)
+        """The folder that a model's training is to live in."""
+        device, recipe = str(resolve_device(self.device)), model.recipe
+        return Run.create(
+            folder, recipe=recipe, source=source, seed=model.seed, device=device, graph=graph, start=start
+        )
 
     def resolve(self, graph: Graph) -> Recipe:
         """The recipe that `fit` would run on this graph; `reasons_` then says what was chosen and why."""
@@ -119,7 +132,7 @@ class BGRL:
         folder = Run.open(Path(run))
         estimator = cls.of_run(folder, graph)
         prepared = estimator.model_.prepare(graph)
-        train_estimators([estimator], graph, prepared, [folder], progress=progress, workers=workers)
+        train_estimators([estimator], [estimator.model_], graph, prepared, [folder], progress=progress, workers=workers)
         return estimator
 
     @classmethod
@@ -162,7 +175,7 @@ class BGRL:
         """Labels and probabilities for the unlabelled nodes, by a linear probe fitted on the labelled ones; by its own
         head where the method is semi-supervised."""
         device = resolve_device(self.device)
-        return predict_unlabelled(self._fitted(), graph, device=device, seed=self.seed, h=h)
+        return predict_unlabelled(self._fitted(), graph, device=device, seed=checked_seed(self.seed), h=h)
 
     def save(self, folder: str | Path) -> None:
         """Write `model.safetensors` into a folder."""
@@ -174,6 +187,7 @@ class BGRL:
         model = Model.load(Path(folder))
         estimator = cls(recipe=model.recipe, seed=model.seed, device=device)
         estimator.model_, estimator.recipe_, estimator.reasons_ = model, model.recipe, []
+        estimator.metrics_ = read_metrics(Path(folder))
         return estimator
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -213,19 +227,20 @@ class BGRL:
 
 def train_estimators(
     estimators: Sequence[BGRL],
+    models: Sequence[Model],
     graph: Graph,
     prepared: Graph,
     runs: Sequence[Run | None],
     *,
+    reasons: Sequence[str] = (),
     mirrors: Sequence[Mirror] = (),
     progress: bool = False,
     workers: Workers = ALONE,
 ) -> None:
-    """Train estimators of one recipe side by side, or one by several workers (see `train_models`)."""
-    for estimator in estimators:
-        estimator.recipe_ = estimator.model_.recipe
+    """Train the models of estimators of one recipe side by side, or one by several workers (see `train_models`). Only
+    then they are the estimators' own."""
     logs = train_models(
-        [estimator.model_ for estimator in estimators],
+        models,
         graph,
         prepared,
         runs,
@@ -234,12 +249,13 @@ def train_estimators(
         progress=progress,
         workers=workers,
     )
-    for estimator, records in zip(estimators, logs, strict=True):
-        estimator.metrics_ = records
+    for estimator, model, run, records in zip(estimators, models, runs, logs, strict=True):
+        estimator.model_, estimator.recipe_, estimator.reasons_ = model, model.recipe, list(reasons)
+        estimator.metrics_ = records if run is None else run.metrics()  # of earlier sessions, too
 
 
 def random_init(graph: Graph, recipe: Recipe, *, seed: int, device: str = "auto") -> np.ndarray[Any, Any]:
     """Embeddings of an encoder that was never trained: the baseline that says what training adds."""
-    model = Model.build(graph, recipe, seed=seed)
+    model = Model.build(graph, recipe, seed=checked_seed(seed))
     finish(model, prepare(model, training_part(graph, recipe.data.training_graphs)))
     return embed(model, graph, device=resolve_device(device))

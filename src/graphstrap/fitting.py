@@ -4,6 +4,7 @@ evaluated on the way, and end as frozen encoders.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -13,7 +14,8 @@ import torch
 
 from graphstrap.embed import class_probabilities, embed, must_sample, with_labels_to_learn
 from graphstrap.encoders import recalibrate_batch_norm
-from graphstrap.evaluate import evaluate
+from graphstrap.errors import InputError
+from graphstrap.evaluate import check_labels_for, evaluate
 from graphstrap.graph import Graph
 from graphstrap.io.parts import Part
 from graphstrap.keep import child_seed
@@ -27,6 +29,8 @@ from graphstrap.part_layers import finish_in_parts
 from graphstrap.run import Run
 from graphstrap.train import Evaluate, Mirror, Trainee, place_graph, train_together
 from graphstrap.train.batches import BatchMaker
+
+logger = logging.getLogger(__name__)
 
 Records = list[dict[str, Any]]
 _CLEAN_BRANCH, _NUM_CLEAN_BATCHES = 1_000_081, 32
@@ -83,6 +87,12 @@ def _evaluation(model: Model, graph: Graph, prepared: Graph) -> Evaluate | None:
     if isinstance(model.method, SemiSupervised):
         return _validation(model, graph, prepared)
     protocol = "paper" if graph.labels.dim() == 1 else "adamw"
+    if model.recipe.train.evaluate_every:
+        try:
+            check_labels_for(graph, protocol)
+        except InputError as error:
+            logger.warning("training is not evaluated: %s", error)
+            return None
 
     def evaluate_now(method: Method) -> dict[str, float]:
         device = next(model.module.parameters()).device

@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphstrap.blocks import Block
-from graphstrap.encoders.gcn import GCN, standardize
+from graphstrap.encoders.gcn import GCN, _Finish, standardize
 from graphstrap.encoders.mlp import MLP
 from graphstrap.errors import InputError
 from graphstrap.free_memory import free_memory
@@ -43,8 +43,10 @@ ROWS_PER_BLOCK = 1 << 16
 
 
 def has_layers(encoder: nn.Module) -> bool:
-    """Whether this encoder's layers are known here."""
-    return isinstance(encoder, GCN | MLP)
+    """Whether this encoder's layers are known here, each a function of a node's own row once neighbours are summed."""
+    return isinstance(encoder, GCN | MLP) and not any(
+        isinstance(module, _Finish) and module.is_per_graph for module in encoder.layers
+    )
 
 
 @torch.no_grad()
@@ -59,8 +61,11 @@ def embed_layers(
 ) -> Array:
     """(N, D) the encoder's embeddings of a prepared graph, in memory or as a memory map in `folder`, which several
     workers need."""
-    if not isinstance(encoder, GCN | MLP):
-        raise InputError("layer-wise embedding knows the encoders gcn and mlp: embed full or sampled with this one")
+    if not isinstance(encoder, GCN | MLP) or not has_layers(encoder):
+        raise InputError(
+            "layer-wise embedding knows the encoders gcn and mlp, without a norm over the graph: embed full or sampled "
+            "with this one"
+        )
     encoder.eval()
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -84,7 +84,8 @@ class Model:
         return replace(self, method=_build(self.recipe, self.transform, seed=seed, **sizes), seed=seed)
 
     def started_from(self, earlier: Model) -> Model:
-        """This model with another's weights, and its way of preparing features: the weights were learned on that."""
+        """This model with another's weights, and its way of preparing features, also in the recipe: the weights were
+        learned on that."""
         if earlier.transform.sizes != self.transform.sizes:
             raise InputError(
                 f"the earlier run has {list(earlier.transform.sizes)} feature columns, this graph "
@@ -101,7 +102,12 @@ class Model:
             model = replace(self, edge_size=earlier.edge_size).with_seed(self.seed)
         load_state(model.module, dict(earlier.module.state_dict()), Path("the earlier run"))
         edges = earlier.edges if self.edges is not None else None
-        return replace(model, transform=earlier.transform, own_features=earlier.own_features, edges=edges)
+        data = replace(earlier.recipe.data, training_graphs=self.recipe.data.training_graphs)
+        encoder = replace(self.recipe.encoder, own_features=earlier.recipe.encoder.own_features)
+        recipe = replace(self.recipe, data=data, encoder=encoder)
+        return replace(
+            model, recipe=recipe, transform=earlier.transform, own_features=earlier.own_features, edges=edges
+        )
 
     def prepare(self, graph: Graph) -> Graph:
         """The graph as the encoder takes it: features and edges as in training."""
@@ -159,20 +165,22 @@ class Model:
 
     @classmethod
     def load(cls, folder: Path, *, file_name: str = MODEL_FILE) -> Model:
-        path = folder / file_name
+        path, is_run = folder / file_name, (folder / "run.json").exists()
+        if not path.exists() and file_name != MODEL_FILE:
+            raise InputError(f"{path} is missing, which the run began from: restore it from a copy, or fit again")
         if not path.exists():
-            unfinished = (folder / "run.json").exists()
-            advice = (
-                f"finish the run with `graphstrap resume {folder}`" if unfinished else "give a folder that `fit` made"
-            )
+            advice = f"finish the run with `graphstrap resume {folder}`" if is_run else "give a folder that `fit` made"
             raise InputError(f"{folder} holds no finished model: {advice}")
-        tensors, info = load_tensors(path, kind="model")
+        advice = "restore it from a copy, or fit again"
+        if is_run and file_name == MODEL_FILE:  # its last checkpoint has all that there is to it
+            advice = f"delete it, and `graphstrap resume {folder}` makes it again"
+        tensors, info = load_tensors(path, kind="model", advice=advice)
         try:
             return cls._from_contents(tensors, info, path)
         except InputError:
             raise
         except (ValueError, TypeError, KeyError, AttributeError, RuntimeError, OverflowError, MemoryError) as error:
-            raise InputError(f"{path} is damaged ({error!r:.200}): restore it from a copy, or fit again") from error
+            raise InputError(f"{path} is damaged ({error!r:.200}): {advice}") from error
 
     @classmethod
     def _from_contents(cls, tensors: dict[str, Tensor], info: dict[str, Any], path: Path) -> Model:

@@ -65,7 +65,7 @@ def embed_part(model: Model, part: Part, *, workers: Workers, how: str = "auto")
         how = "layers" if has_layers(encoder) and not must_sample(model) else "sampled"
     if how == "sampled":
         return _sampled(model, part, workers)
-    if how != "layers" or not isinstance(encoder, GCN | MLP):
+    if how != "layers" or not isinstance(encoder, GCN | MLP) or not has_layers(encoder):
         raise InputError(f"a graph in parts cannot be embedded {how} with this encoder: give --how auto")
     encoder.eval()
     work = _PartWork.of(encoder, part, workers)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
 from typing import Any, get_type_hints
 
 from graphstrap.errors import InputError
@@ -199,6 +200,9 @@ class Recipe:
     train: TrainRecipe = TrainRecipe()
 
     def __post_init__(self) -> None:
+        checked_value("name", self.name, str, {})
+        for section in SECTIONS:
+            object.__setattr__(self, section, _checked_section(section, getattr(self, section)))
         _check_sampling(self)
         if self.train.warmup_steps > self.train.steps:
             raise InputError(
@@ -232,7 +236,7 @@ class Recipe:
                 continue
             if not isinstance(values, Mapping):
                 raise InputError(f"{section} is a section: write [{section}] and its keys below it")
-            kinds = get_type_hints(SECTIONS[section])
+            kinds = _kinds(section)
             rules = {f.name: f.metadata for f in fields(SECTIONS[section])}
             checked = {}
             for key, value in values.items():
@@ -269,6 +273,23 @@ SECTIONS: dict[str, Any] = {
 }
 
 
+@cache
+def _kinds(section: str) -> dict[str, Any]:
+    return get_type_hints(SECTIONS[section])
+
+
+def _checked_section(section: str, given: Any) -> Any:
+    """The section with plain values, each of them checked: its constructor takes anything."""
+    if not isinstance(given, SECTIONS[section]):
+        raise InputError(f"{section} takes a {SECTIONS[section].__name__}, got {given!r}")
+    kinds = _kinds(section)
+    values = {
+        f.name: checked_value(f"{section}.{f.name}", getattr(given, f.name), kinds[f.name], f.metadata)
+        for f in fields(given)
+    }
+    return SECTIONS[section](**values)
+
+
 def num_labelled_roots(recipe: Recipe) -> int:
     """How many of a batch's roots have a label in semi-supervised training, at least 1."""
     size = recipe.sampling.batch_size
@@ -297,6 +318,15 @@ def _check_sampling(recipe: Recipe) -> None:
     sampling.by_hop()
     if sampling.by_time and not sampling.disjoint:
         raise InputError("sampling.by_time is per root: set sampling.disjoint = true with it")
+    ignored = [name for name in ("by_time", "root_types", "disjoint") if getattr(sampling, name)]
+    if ignored and not sampling.fan_outs:
+        raise InputError(
+            f"sampling.{ignored[0]} is for sampled batches: set sampling.fan_outs with it, or leave it out"
+        )
+    if sampling.root_types and recipe.method.name == "semi-supervised":
+        raise InputError(
+            "semi-supervised takes its roots from the node types that have labels: leave sampling.root_types out"
+        )
     if recipe.method.label_inputs and (not sampling.fan_outs or recipe.views.centrality != "none"):
         raise InputError(
             "method.label_inputs hides the labels of a batch's roots, and without sampling every node is one: "

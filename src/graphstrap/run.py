@@ -21,7 +21,7 @@ import secrets
 import shutil
 import socket
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -40,7 +40,7 @@ from graphstrap.graph import Graph
 from graphstrap.io.atomic import atomic_write, flush_file, flush_folder
 from graphstrap.io.json_lines import append_line, flush_lines, read_lines
 from graphstrap.io.lock import lock_file
-from graphstrap.io.tensors import save_tensors
+from graphstrap.io.tensors import read_info, save_tensors
 from graphstrap.plain import read_plain_text
 from graphstrap.recipe import Recipe
 from graphstrap.recipe_files import parse_recipe
@@ -55,7 +55,7 @@ class Run:
 
     def __init__(self, folder: Path, *, info: dict[str, Any], recipe: Recipe) -> None:
         self.folder, self.info, self.recipe = folder, info, recipe
-        self._began = True  # an opened one; a new one has not
+        self._began = (folder / LOCK_FILE).exists() or self.checkpoint_path.exists()  # some process has trained in it
         self._is_locked = False
 
     @classmethod
@@ -108,9 +108,7 @@ class Run:
                 raise
         except OSError as error:
             raise InputError(f"run folder {folder} cannot be made: {error.strerror or error}") from error
-        run = cls(folder, info=info, recipe=recipe)
-        run._began = False
-        return run
+        return cls(folder, info=info, recipe=recipe)
 
     @classmethod
     def open(cls, folder: Path) -> Run:
@@ -140,6 +138,11 @@ class Run:
     def is_finished(self) -> bool:
         return (self.folder / MODEL_FILE).exists()
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether a step of it is saved or logged."""
+        return self.checkpoint_path.exists() or bool(self.metrics())
+
     # ---- checkpoints -------------------------------------------------------------------------------------------------
 
     def checkpoint(self, module: nn.Module, optimizer: AdamW, step: int) -> None:
@@ -147,6 +150,12 @@ class Run:
         flush_lines(self.folder / "metrics.jsonl")
         info = {"step": step, "format": FORMAT_VERSION, "run": self.info.get("id")}
         write_checkpoint(self.checkpoint_path, module, optimizer, info=info)
+
+    def saved_step(self) -> int:
+        """The step of the last checkpoint; 0 where there is none, all steps where the model is there without one."""
+        if self.checkpoint_path.exists():
+            return self._check(read_info(self.checkpoint_path, kind="checkpoint"))
+        return self.recipe.train.steps if self.is_finished else 0
 
     def saved_shapes(self) -> tuple[Path, dict[str, tuple[int, ...]]] | None:
         """The last checkpoint and the shapes of its model's tensors, if there is one."""
@@ -213,14 +222,34 @@ class Run:
         append_line(self.folder / "metrics.jsonl", record)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """What was logged: numbers and flags by name. Anything else in the file is damage, and left out."""
-        records = [{k: v for k, v in one.items() if _is_number(v)} for one in read_lines(self.folder / "metrics.jsonl")]
-        return [one for one in records if type(one.get("step", 0)) is int]
+        return read_metrics(self.folder)
+
+    def last_logged(self, name: str) -> float | None:
+        """A number as it was logged last; None where it never was, or the log is gone."""
+        return next((float(one[name]) for one in reversed(self.metrics()) if name in one), None)
 
     def _cut_log(self, last_step: int) -> None:
         records = [record for record in self.metrics() if record.get("step", 0) <= last_step]
         with atomic_write(self.folder / "metrics.jsonl") as temporary:
             temporary.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """What was logged: numbers and flags by name. Anything else in the file is damage, and left out."""
+    records = [{k: v for k, v in one.items() if _is_number(v)} for one in read_lines(folder / "metrics.jsonl")]
+    return [one for one in records if type(one.get("step", 0)) is int]
+
+
+@contextmanager
+def removed_if_refused(folder: Path | None, runs: Sequence[Run | None]) -> Iterator[None]:
+    """A new folder goes again where the input turns out to be bad before any of its runs has taken a step: put right,
+    the same command finds its name free."""
+    try:
+        yield
+    except InputError:
+        if folder is not None and not any(run.has_begun for run in runs if run is not None):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def describe_graph(graph: Graph) -> dict[str, Any]:

@@ -7,7 +7,7 @@ gives alone. Every seed has a run folder of its own, `seed-0`, `seed-1`, ..., in
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,12 @@ from graphstrap.evaluate import Evaluation, evaluate_many
 from graphstrap.graph import Graph
 from graphstrap.io.atomic import atomic_write
 from graphstrap.io.parts import Part
+from graphstrap.model import Model
 from graphstrap.ops import resolve_device
 from graphstrap.parallel import ALONE, Workers
 from graphstrap.plain import read_plain_text
-from graphstrap.run import Run
+from graphstrap.run import Run, removed_if_refused
+from graphstrap.setting import checked_seed
 
 LIST_FILE = "seeds.json"
 
@@ -34,32 +36,37 @@ def fit_seeds(
     estimator: BGRL,
     graph: Graph,
     *,
-    seeds: Sequence[int],
+    seeds: Iterable[int],
     run: str | Path | None = None,
     source: Mapping[str, Any] | None = None,
     progress: bool = False,
     workers: Workers = ALONE,
 ) -> list[BGRL]:
     """Fit copies of an estimator, one for each seed; where there are several workers, each fits its share of them."""
+    seeds = [checked_seed(seed) for seed in seeds]
     if len(set(seeds)) < len(seeds) or not seeds:
-        raise InputError(f"seeds must be different numbers, at least one of them, got {list(seeds)}")
+        raise InputError(f"seeds must be different numbers, at least one of them, got {seeds}")
     if isinstance(graph, Part):
         raise InputError("--seeds trains a model a worker, and no worker has all of a graph in parts: train one seed")
     estimators = [BGRL(**{**estimator.get_params(), "seed": seed}) for seed in workers.share(seeds)]
-    for number, one in enumerate(estimators):
-        if number == 0:
-            one.build(graph)
-        else:
-            one.model_, one.reasons_ = estimators[0].model_.with_seed(one.seed), estimators[0].reasons_
-    prepared = estimators[0].model_.prepare(graph) if estimators else graph
+    models: list[Model] = []
+    reasons: list[str] = []
+    for one in estimators[:1]:
+        first, reasons = one.build(graph)
+        models = [first, *(first.with_seed(another.seed) for another in estimators[1:])]
+    prepared = models[0].prepare(graph) if models else graph
     if run is not None and workers.is_first:
         _make_folder(Path(run), seeds)
     workers.wait()
     runs: list[Run | None] = [None] * len(estimators)
     if run is not None:
         folder = Path(run)
-        runs = [one.create_run(folder / f"seed-{one.seed}", graph, source=source or {}) for one in estimators]
-    _train(estimators, graph, prepared, runs, progress=progress, workers=workers)
+        runs = [
+            one.create_run(folder / f"seed-{one.seed}", model, graph, source=source or {})
+            for one, model in zip(estimators, models, strict=True)
+        ]
+    with removed_if_refused(Path(run) if run is not None and workers.is_alone else None, runs):
+        _train(estimators, models, graph, prepared, runs, reasons=reasons, progress=progress, workers=workers)
     return estimators
 
 
@@ -67,23 +74,26 @@ def resume_seeds(folder: str | Path, graph: Graph, *, progress: bool = False, wo
     """Go on with interrupted seeds, each exactly where its last checkpoint stands; each worker with its share."""
     runs = [Run.open(one) for one in workers.share(seed_folders(Path(folder)))]
     estimators = [BGRL.of_run(run, graph) for run in runs]
-    prepared = estimators[0].model_.prepare(graph) if estimators else graph
-    _train(estimators, graph, prepared, runs, progress=progress, workers=workers)
+    models = [one.model_ for one in estimators]
+    prepared = models[0].prepare(graph) if models else graph
+    _train(estimators, models, graph, prepared, runs, progress=progress, workers=workers)
     return estimators
 
 
 def _train(
     estimators: Sequence[BGRL],
+    models: Sequence[Model],
     graph: Graph,
     prepared: Graph,
     runs: Sequence[Run | None],
     *,
+    reasons: Sequence[str] = (),
     progress: bool,
     workers: Workers,
 ) -> None:
     """A worker's models, of which there may be none, side by side; then it waits for the others'."""
     if estimators:
-        train_estimators(estimators, graph, prepared, runs, progress=progress)
+        train_estimators(estimators, models, graph, prepared, runs, reasons=reasons, progress=progress)
     workers.wait_for_work()
 
 

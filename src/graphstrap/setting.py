@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import difflib
 import json
+import operator
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import field
+from numbers import Integral, Real
 from typing import Any, get_args, get_origin
+
+import numpy as np
 
 from graphstrap.errors import InputError
 
 _LARGEST, _MOST_VALUES = 1 << 53, 1000
+_ACCEPTED: dict[Any, Any] = {int: Integral, float: Real, bool: (bool, np.bool_), str: str}
 
 
 def setting(default: Any, **rules: Any) -> Any:
@@ -46,11 +51,11 @@ def checked_value(key: str, value: Any, kind: Any, rules: Mapping[str, Any]) -> 
         if len(value) != len(item_kinds):
             raise InputError(f"{key} takes {len(item_kinds)} values, got {len(value)}")
         return tuple(checked_value(key, item, k, rules) for item, k in zip(value, item_kinds, strict=True))
-    if isinstance(value, int) and abs(value) > _LARGEST:
+    if isinstance(value, Integral) and abs(int(value)) > _LARGEST:
         raise InputError(f"{key} must be at most {_LARGEST}")
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+    if isinstance(value, _ACCEPTED[kind]) and (kind is bool or not isinstance(value, bool)):
+        value = kind(value)  # plain, for NumPy's numbers are written in another way
+    else:
         names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
         raise InputError(f"{key} takes {names[kind]}, got {value!r}")
     if "choices" in rules and value not in rules["choices"]:
@@ -60,6 +65,17 @@ def checked_value(key: str, value: Any, kind: Any, rules: Mapping[str, Any]) -> 
         bounds = f"between {rules['low']} and {rules['high']}" if "high" in rules else f"at least {rules['low']}"
         raise InputError(f"{key} must be {bounds}, got {value!r}")
     return value
+
+
+def checked_seed(seed: Any) -> int:
+    """The seed as a plain number."""
+    try:
+        number = operator.index(seed)
+    except TypeError:
+        number = -1
+    if not 0 <= number < 1 << 63:
+        raise InputError(f"a seed is a whole number from 0 to 2**63 - 1, got {seed!r}")
+    return number
 
 
 def _example(kinds: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -24,7 +24,7 @@ from graphstrap.cli.reproduce import reproduce
 from graphstrap.cli.resume import resume
 from graphstrap.errors import InputError
 from graphstrap.parallel import LostWorkerError, end_with_parent, leave_to_launcher
-from graphstrap.train import DivergedError, InterruptedTrainingError
+from graphstrap.train import DivergedError
 
 VERBS: dict[str, Callable[..., None]] = {
     "demo": demo,
@@ -69,9 +69,6 @@ def run(arguments: list[str] | None = None) -> int:
         print(f"graphstrap: {error}", file=sys.stderr)
         leave_to_launcher()
         return 1
-    except InterruptedTrainingError as stop:
-        print(f"graphstrap: {stop}", file=sys.stderr)
-        return 130
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:

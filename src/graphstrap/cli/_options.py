@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -68,6 +69,12 @@ def note(text: str, *, quiet: bool = False) -> None:
 
 def print_json(value: Any) -> None:
     print(json.dumps(value, ensure_ascii=False))
+
+
+def last_loss(runs: Sequence[Run]) -> str:
+    """`, loss 0.1234`: the mean of what the runs have logged last; nothing where a log is gone."""
+    losses = [loss for run in runs if (loss := run.last_logged("loss")) is not None]
+    return f", loss {sum(losses) / len(losses):.4f}" if losses else ""
 
 
 def load_graph_of(

@@ -11,6 +11,8 @@ from types import FrameType
 
 import typer
 
+from graphstrap.train import InterruptedTrainingError
+
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM, on the way of Ctrl-C: temporary files go, locks are let go of."""
@@ -32,6 +34,9 @@ def stoppable(verb: Callable[..., None]) -> Callable[..., None]:
         before = signal.signal(signal.SIGTERM, terminate) if in_main else None
         try:
             verb(*arguments, **options)
+        except InterruptedTrainingError as stop:  # noticed by training, which ended a step first
+            print(f"graphstrap: {stop}", file=sys.stderr)
+            raise typer.Exit(130) from stop
         except KeyboardInterrupt as stop:
             print("graphstrap: stopped; no half-written file is left", file=sys.stderr)
             raise typer.Exit(143 if terminated else 130) from stop

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from graphstrap.cli import _options as o
+from graphstrap.cli._stop import stoppable
 from graphstrap.ops import resolve_device
 
 # What measures is imported by the verb that needs it: PyTorch Geometric alone takes seconds to import.
@@ -29,6 +30,7 @@ To = Annotated[Path | None, typer.Option(help="Also write the rows, hardware and
 
 
 @bench.command()
+@stoppable
 def step(
     names: Names = None,
     datasets: Datasets = None,
@@ -55,6 +57,7 @@ def step(
 
 
 @bench.command()
+@stoppable
 def scale(
     device: o.Device = "auto",
     max_nodes: Annotated[int | None, typer.Option(help="Stop beyond so many nodes.", min=1)] = None,
@@ -84,6 +87,7 @@ def scale(
 
 
 @bench.command()
+@stoppable
 def ops(
     names: Names = None,
     datasets: Datasets = None,
@@ -115,6 +119,7 @@ def ops(
 
 
 @bench.command()
+@stoppable
 def table(
     names: Names = None,
     datasets: Datasets = None,

@@ -14,6 +14,7 @@ from graphstrap.datasets import load
 from graphstrap.estimator import BGRL, random_init
 from graphstrap.evaluate import evaluate
 from graphstrap.graph import Graph
+from graphstrap.io.atomic import check_folder
 from graphstrap.neighbors import find_neighbors, find_node
 from graphstrap.report import draw_map
 
@@ -29,6 +30,7 @@ def demo(
     quiet: o.Quiet = False,
 ) -> None:
     """Learn the standard library's call graph without labels, then see what the embedding knows."""
+    check_folder(picture)
     started = time.monotonic()
     quiet = quiet or as_json
     o.note("reading the call graph of Python's standard library", quiet=quiet)

@@ -12,7 +12,7 @@ from graphstrap.cli import _options as o
 from graphstrap.cli._supervise import supervise, without_restarts
 from graphstrap.cli._tables import with_table_options
 from graphstrap.cli.resume import resume
-from graphstrap.ensemble import begin_folds, resume_folds
+from graphstrap.ensemble import begin_folds, fold_folders, resume_folds
 from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL
 from graphstrap.io.tables import TableOptions
@@ -20,7 +20,7 @@ from graphstrap.ops import resolve_device
 from graphstrap.parallel import Workers, is_worker, joined, load_for, num_restarts
 from graphstrap.recipe import Recipe
 from graphstrap.recipe_files import load_recipe
-from graphstrap.run import Run
+from graphstrap.run import Run, removed_if_refused
 from graphstrap.seeds import fit_seeds, seed_folders
 from graphstrap.setting import parse_settings
 from graphstrap.source import Source
@@ -36,7 +36,9 @@ def fit(
     run: Annotated[Path | None, typer.Option(help="The run folder to make.")] = None,
     edges: o.Edges = None,
     nodes: o.Nodes = None,
-    method: Annotated[str, typer.Option(help="The method to train.")] = "bgrl",
+    method: Annotated[
+        str | None, typer.Option(help="The method to train [default: the recipe's, mostly bgrl].")
+    ] = None,
     recipe: Annotated[
         str | None, typer.Option(help="A recipe's name or a TOML file [default: made from the graph].")
     ] = None,
@@ -79,7 +81,7 @@ def fit(
         raise InputError(f"run folder {run} exists: choose another --run, or go on with `graphstrap resume {run}`")
     if restarts:
         raise typer.Exit(supervise(without_restarts(context.obj), run=run, restarts=restarts))
-    settings = parse_settings(set_ or []) | ({"method.name": method} if method != "bgrl" else {})
+    settings = parse_settings(set_ or []) | ({} if method is None else {"method.name": method})
     if precision is not None:
         settings["train.precision"] = precision
     if seeds > 1 and from_ is not None:
@@ -139,11 +141,9 @@ def _fit(
     if not workers.is_first:
         return
     runs = [Run.open(one) for one in seed_folders(run) or [run]]
-    last = [one.metrics()[-1] for one in runs]
     models = "" if num_seeds == 1 else f"{num_seeds} models, "
-    loss = sum(record["loss"] for record in last) / len(last)
-    print(f"{run}: {models}trained {runs[0].recipe.train.steps} steps, loss {loss:.4f}")
-    if min(record["spread"] for record in last) < 0.01:
+    print(f"{run}: {models}trained {runs[0].recipe.train.steps} steps{o.last_loss(runs)}")
+    if any(spread is not None and spread < 0.01 for spread in (one.last_logged("spread") for one in runs)):
         o.note("warning: all nodes have nearly the same embedding: are the features constant, or the graph very small?")
     o.note(
         f"next: graphstrap {'evaluate' if num_seeds > 1 else 'embed'} {run}"
@@ -158,10 +158,10 @@ def _fit_folds(estimator: BGRL, where: Source, run: Path, *, number: int, part: 
     o.note(f"{graph}\n{graph.cleaning}", quiet=quiet)
     begin_folds(estimator, where, graph, run=run, number=number, part=part)
     try:
-        runs = resume_folds(run, graph, progress=not quiet)
+        with removed_if_refused(run, [Run.open(one) for one in fold_folders(run)]):
+            runs = resume_folds(run, graph, progress=not quiet)
     except InterruptedTrainingError as stop:
         o.note(f"{stop}, saved: go on with `graphstrap resume {run}`")
         raise typer.Exit(stop.exit_code) from stop
-    loss = sum(one.metrics()[-1]["loss"] for one in runs) / len(runs)
-    print(f"{run}: {number} folds, trained {runs[0].recipe.train.steps} steps each, loss {loss:.4f}")
+    print(f"{run}: {number} folds, trained {runs[0].recipe.train.steps} steps each{o.last_loss(runs)}")
     o.note(f"next: graphstrap predict {run} --to labels.parquet", quiet=quiet)

@@ -9,6 +9,7 @@ import torch
 import typer
 
 from graphstrap.cli import _options as o
+from graphstrap.ensemble import member_folders
 from graphstrap.environment import describe_environment
 from graphstrap.ops import backend
 from graphstrap.recipe_files import shipped_recipes
@@ -21,7 +22,11 @@ def info(
 ) -> None:
     """Say what runs here, or how a run stands."""
     if folder is not None:
-        _show(describe_run(Run.open(folder)), as_json)
+        runs = [describe_run(Run.open(one)) for one in member_folders([folder])]
+        if as_json:
+            o.print_json(runs[0] if len(runs) == 1 else runs)
+        for facts in () if as_json else runs:
+            _show(facts)
         return
     devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
     backends = {device: backend(device)._asdict() for device in devices}
@@ -40,20 +45,16 @@ def info(
 
 
 def describe_run(run: Run) -> dict[str, Any]:
-    records = run.metrics()
     return {
         "run": str(run.folder),
         "finished": run.is_finished,
-        "step": records[-1].get("step", 0) if records else 0,
+        "step": run.saved_step(),
         "steps": run.recipe.train.steps,
         "restarts": run.restarts(),
     }
 
 
-def _show(facts: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        o.print_json(facts)
-        return
+def _show(facts: dict[str, Any]) -> None:
     print(
         f"{facts['run']}: {'finished' if facts['finished'] else 'not finished'}, "
         f"step {facts['step']:,} of {facts['steps']:,}"

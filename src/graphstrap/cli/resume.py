@@ -56,5 +56,4 @@ def resume_runs(folder: Path, runs: Sequence[Run], *, workers: Workers, quiet: b
         raise typer.Exit(stop.exit_code) from stop
     if not workers.is_first:
         return
-    loss = sum(run.metrics()[-1]["loss"] for run in runs) / len(runs)
-    print(f"{folder}: trained {runs[0].recipe.train.steps} steps, loss {loss:.4f}")
+    print(f"{folder}: trained {runs[0].recipe.train.steps} steps{o.last_loss(runs)}")

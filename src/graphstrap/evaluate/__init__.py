@@ -10,7 +10,14 @@ from graphstrap.evaluate._rows import Embeddings
 from graphstrap.evaluate._splits import has_published_splits
 from graphstrap.evaluate.links import HiddenEdges, evaluate_links, hide_edges, summarise_links
 from graphstrap.evaluate.probe import LinearProbe, fit_probe
-from graphstrap.evaluate.protocols import BY_PUBLISHED_SPLITS, PROTOCOLS, Evaluation, evaluate, evaluate_many
+from graphstrap.evaluate.protocols import (
+    BY_PUBLISHED_SPLITS,
+    PROTOCOLS,
+    Evaluation,
+    check_labels_for,
+    evaluate,
+    evaluate_many,
+)
 from graphstrap.evaluate.seen import SAW_LABELS, has_seen_test_labels
 
 __all__ = [
@@ -21,6 +28,7 @@ __all__ = [
     "Evaluation",
     "HiddenEdges",
     "LinearProbe",
+    "check_labels_for",
     "evaluate",
     "evaluate_links",
     "evaluate_many",

@@ -123,6 +123,17 @@ def evaluate_many(
     return PROTOCOLS[protocol](tasks) if tasks else []
 
 
+def check_labels_for(graph: Graph, protocol: str) -> None:
+    """An error where a graph's labels are too few for "paper" or "adamw", before there are embeddings."""
+    nothing = np.zeros((graph.num_nodes, 1), dtype=np.float32)
+    several = protocol in FOR_SEVERAL_LABELS
+    task = _task(nothing, graph, num_runs=1, seed=0, solver="newton", several_labels=several)
+    if protocol == "paper":
+        _random_splits(task, tenths)
+    elif not all(len(split.val) for split in published(task.splits, task.nodes, protocol=protocol)):
+        raise InputError(f"the protocol {protocol!r} needs validation nodes and a split has none")
+
+
 def _task(h: Embeddings, graph: Graph, *, num_runs: int, seed: int, solver: str, several_labels: bool = False) -> _Task:
     if graph.labels is None:
         raise InputError(f"graph {graph.name!r} has no labels: there is nothing to evaluate against")

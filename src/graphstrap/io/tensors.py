@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from graphstrap.io.atomic import atomic_write
 from graphstrap.plain import check_plain
 
 _KEY = "graphstrap"
+_ADVICE = "restore it from a copy, or fit again"
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor], *, kind: str, info: dict[str, Any]) -> None:
@@ -34,39 +37,50 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], *, kind: str, info: dic
             raise InputError(f"cannot write {path}: {_first_line(error)}") from error
 
 
-def load_tensors(path: Path, *, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and the JSON object, after checking that the file is of this kind and undamaged."""
-    check_plain(path)
-    try:
-        with safe_open(path, framework="pt", device="cpu") as file:
-            metadata = json.loads((file.metadata() or {}).get(_KEY, "{}"))
-            if metadata.get("kind") != kind:
-                raise InputError(f"{path} is not a Graphstrap {kind}: give the folder that `graphstrap fit --run` made")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            info = metadata["info"]
-            if not isinstance(info, dict):
-                raise ValueError("its header is no object")
-    except (SafetensorError, OSError, ValueError, KeyError, AttributeError, RecursionError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(
-            f"{path} is damaged or cut short ({_first_line(error)}): restore it from a copy, or fit again"
-        ) from error
-    if metadata.get("checksum") != _checksum(tensors, info):
-        raise InputError(f"{path} is damaged (its checksum does not match): restore it from a copy, or fit again")
-    return tensors, info
+def load_tensors(path: Path, *, kind: str, advice: str = _ADVICE) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the JSON object, after checking that the file is of this kind and undamaged; `advice` is for one
+    that is not."""
+    with _opened(path, advice) as file:
+        metadata = _metadata(file, path, kind)
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    if metadata.get("checksum") != _checksum(tensors, metadata["info"]):
+        raise InputError(f"{path} is damaged (its checksum does not match): {advice}")
+    return tensors, metadata["info"]
+
+
+def read_info(path: Path, *, kind: str) -> dict[str, Any]:
+    """The JSON object, from the header alone."""
+    with _opened(path, _ADVICE) as file:
+        info: dict[str, Any] = _metadata(file, path, kind)["info"]
+        return info
 
 
 def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """The shapes of a file's tensors, from its header alone."""
+    with _opened(path, _ADVICE) as file:
+        return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+
+
+@contextmanager
+def _opened(path: Path, advice: str) -> Iterator[Any]:
+    """The file, to be read; what is wrong with it is one sentence."""
     check_plain(path)
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
-            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
-        raise InputError(
-            f"{path} is damaged or cut short ({_first_line(error)}): restore it from a copy, or fit again"
-        ) from error
+            yield file
+    except (SafetensorError, OSError, ValueError, KeyError, AttributeError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} is damaged or cut short ({_first_line(error)}): {advice}") from error
+
+
+def _metadata(file: Any, path: Path, kind: str) -> dict[str, Any]:
+    metadata: dict[str, Any] = json.loads((file.metadata() or {}).get(_KEY, "{}"))
+    if metadata.get("kind") != kind:
+        raise InputError(f"{path} is not a Graphstrap {kind}: give the folder that `graphstrap fit --run` made")
+    if not isinstance(metadata["info"], dict):
+        raise ValueError("its header is no object")
+    return metadata
 
 
 def _checksum(tensors: dict[str, Tensor], info: dict[str, Any]) -> str:

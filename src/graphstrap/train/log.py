@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 import torch
@@ -29,16 +29,41 @@ class Journal(Protocol):
     def log(self, record: Mapping[str, Any]) -> None: ...
 
 
+class Clock:
+    """Seconds of training; models that train side by side have one clock."""
+
+    def __init__(self) -> None:
+        self._left_out = 0.0
+
+    def now(self) -> float:
+        return time.monotonic() - self._left_out
+
+    @contextmanager
+    def stopped(self, after: Tensor) -> Iterator[None]:
+        """What is not training: it begins when this tensor is computed."""
+        if after.is_cuda:
+            torch.cuda.synchronize(after.device)
+        begin = time.monotonic()
+        yield
+        self._left_out += time.monotonic() - begin
+
+
 class Log:
     """Metrics of this session, and the clock that says how old the last checkpoint is."""
 
     def __init__(
-        self, run: Journal | None, *, start: int, check: Callable[[float, int], None], mirrors: Sequence[Mirror] = ()
+        self,
+        run: Journal | None,
+        *,
+        start: int,
+        check: Callable[[float, int], None],
+        clock: Clock,
+        mirrors: Sequence[Mirror] = (),
     ) -> None:
         self.records: list[dict[str, Any]] = []
         self.speed, self.loss = 0.0, float("nan")
-        self._run, self._check, self._mirrors = run, check, mirrors
-        self._last_step, self._last_time = start, time.monotonic()
+        self._run, self._check, self._clock, self._mirrors = run, check, clock, mirrors
+        self._last_step, self._last_time = start, clock.now()
         self._last_save = time.monotonic()
         self._waiting: _Note | None = None
 
@@ -52,7 +77,7 @@ class Log:
     def note(self, step: int, loss: Tensor, stats: dict[str, Tensor], extra: dict[str, float]) -> None:
         """Take the numbers of a step; the ones noted before are read now, for they have arrived."""
         moments = embedding_moments(stats["embedding"]) if "embedding" in stats else ()
-        note = _Note(step, extra, [loss.detach(), *moments])
+        note = _Note(step, extra, [loss.detach(), *moments], time=self._clock.now())
         self.settle()
         self._waiting = note
         if not loss.is_cuda:
@@ -89,8 +114,8 @@ class Log:
 class _Note:
     """Numbers on their way from the device."""
 
-    def __init__(self, step: int, extra: dict[str, float], tensors: list[Tensor]) -> None:
-        self.step, self.extra, self.time = step, extra, time.monotonic()
+    def __init__(self, step: int, extra: dict[str, float], tensors: list[Tensor], *, time: float) -> None:
+        self.step, self.extra, self.time = step, extra, time
         self._arrived: torch.cuda.Event | None = None
         if tensors[0].is_cuda:
             self._tensors = [torch.empty(t.shape, dtype=t.dtype, pin_memory=True) for t in tensors]

@@ -16,7 +16,7 @@ from graphstrap.methods import Method
 from graphstrap.recipe import Recipe
 from graphstrap.train.captured_step import StepsTogether, make_step
 from graphstrap.train.interrupt import Interrupt
-from graphstrap.train.log import Journal, Log
+from graphstrap.train.log import Clock, Journal, Log
 from graphstrap.train.memory import keep_freed_memory
 from graphstrap.train.mirror import Mirror
 from graphstrap.train.progress import TrainingBar
@@ -26,8 +26,9 @@ Evaluate = Callable[[Method], dict[str, float]]
 MakeStep = Callable[..., EagerStep]
 
 
-class InterruptedTrainingError(Exception):
-    """Stopped by Ctrl-C or SIGTERM, after saving where a run folder was given."""
+class InterruptedTrainingError(KeyboardInterrupt):
+    """Stopped by Ctrl-C or SIGTERM, after saving where a run folder was given. As with any Ctrl-C, who goes on after
+    every Exception stops at it."""
 
     def __init__(self, step: int, *, terminated: bool = False) -> None:
         super().__init__(f"stopped after step {step}")
@@ -86,7 +87,8 @@ def train_together(
         for trainee in trainees:
             if trainee.run is not None:
                 at_exit.enter_context(trainee.run.locked())
-        courses = [_Course(trainee, graph, recipe, make_step) for trainee in trainees]
+        clock = Clock()
+        courses = [_Course(trainee, graph, recipe, make_step, clock) for trainee in trainees]
         take_steps = StepsTogether([course.take_step for course in courses])
         start, steps = max(course.start for course in courses), recipe.train.steps
         bar = at_exit.enter_context(TrainingBar(steps, start=start, shown=progress))
@@ -108,12 +110,12 @@ def train_together(
 class _Course:
     """One model's way through training: its step, its log, its checkpoints."""
 
-    def __init__(self, trainee: Trainee, graph: Graph, recipe: Recipe, make_step: MakeStep) -> None:
-        self.trainee, self.settings = trainee, recipe.train
+    def __init__(self, trainee: Trainee, graph: Graph, recipe: Recipe, make_step: MakeStep, clock: Clock) -> None:
+        self.trainee, self.settings, self.clock = trainee, recipe.train, clock
         self.take_step = make_step(trainee.method, graph, recipe=recipe, seed=trainee.seed)
         module, optimizer = self.take_step.module, self.take_step.optimizer
         self.start = 0 if trainee.run is None else trainee.run.restore(module, optimizer)
-        self.log = Log(trainee.run, start=self.start, check=_raise_if_diverged, mirrors=trainee.mirrors)
+        self.log = Log(trainee.run, start=self.start, check=_raise_if_diverged, clock=clock, mirrors=trainee.mirrors)
 
     def catch_up(self, step: int) -> None:
         for missed in range(self.start + 1, step + 1):
@@ -126,7 +128,10 @@ class _Course:
         last = step == settings.steps
         evaluate = trainee.evaluate if _is_due(step, settings.evaluate_every, settings.steps) else None
         if evaluate is not None or _is_due(step, settings.log_every, settings.steps) or step == 1:
-            extra = {} if evaluate is None else evaluate(trainee.method)
+            extra: dict[str, float] = {}
+            if evaluate is not None:
+                with self.clock.stopped(after=loss):
+                    extra = evaluate(trainee.method)
             self.log.note(step, loss, stats, {"learning_rate": self.take_step.rate(step), **extra})
         if last or save_now:
             self.log.settle()
