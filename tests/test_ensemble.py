@@ -59,6 +59,7 @@ def read_csv(path: Path) -> dict[str, list[float]]:
 def test_every_fold_is_a_run_with_its_own_split_and_seed(folder: Path) -> None:
     runs = [Run.open(one) for one in fold_folders(folder / "run")]
     assert [run.info["seed"] for run in runs] == [4, 5, 6]
+    assert [run.restarts() for run in runs] == [[], [], []]  # never cut
     assert [run.info["source"]["fold"]["number"] for run in runs] == [0, 1, 2]
     graphs = [Source.from_dict(run.info["source"]).load() for run in runs]
     held_out = torch.stack([graph.splits.val[:, 0] for graph in graphs if graph.splits is not None])
@@ -94,6 +95,12 @@ def test_models_of_different_graphs_do_not_answer_together(folder: Path) -> None
         answer_together([(model, graph), (model, other)])
     with pytest.raises(InputError, match="at least one"):
         answer_together([])
+
+
+def test_folds_that_training_refuses_leave_no_folder(folder: Path, tmp_path: Path) -> None:
+    command = ["fit", str(folder / "graph.store"), "--method", "semi-supervised", "--run", str(tmp_path / "run"), "-q"]
+    assert run_command([*command, "--folds", "3", "--set", "train.graphs_per_step=3", *set_options(SETTINGS)]) == 2
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_folds_that_were_cut_go_on(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -125,3 +125,8 @@ def count_blocks(monkeypatch: pytest.MonkeyPatch, *, stop_after: int) -> list[tu
         layerwise.LayerWork, "make", lambda self, number, width, rows: make(self, number, width, counted(rows))
     )
     return calls
+
+
+def test_a_norm_over_the_graph_has_no_layers_of_its_own() -> None:
+    assert not layerwise.has_layers(ENCODERS["gcn"]((3,), (4, 2), norm="graph"))
+    assert layerwise.has_layers(ENCODERS["gcn"]((3,), (4, 2), norm="layer"))

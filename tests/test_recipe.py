@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 
 from graphstrap.errors import InputError
-from graphstrap.recipe import Recipe
+from graphstrap.recipe import EncoderRecipe, Recipe, TrainRecipe
 from graphstrap.recipe_files import parse_recipe
 from graphstrap.setting import parse_settings
 
@@ -56,3 +59,35 @@ def test_settings_are_typed_and_fewer_steps_shorten_the_warmup() -> None:
 def test_wrong_settings_are_named(assignment: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         Recipe().with_settings(parse_settings([assignment]))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Recipe(train=TrainRecipe(steps=0, warmup_steps=0)), "train.steps must be at least 1"),
+        (lambda: Recipe(train=TrainRecipe(learning_rate=-0.1)), "between 0.0 and 10.0"),
+        (lambda: replace(Recipe(), encoder=EncoderRecipe(norm="group")), "one of batch, layer, graph, none"),
+        (lambda: Recipe(name=5), "name takes text"),  # type: ignore[arg-type]
+        (lambda: Recipe(train={"steps": 5}), "train takes a TrainRecipe"),  # type: ignore[arg-type]
+    ],
+)
+def test_constructors_are_checked_too(make: Callable[[], Recipe], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"sampling.disjoint": True}, "sampling.disjoint is for sampled batches"),
+        ({"sampling.disjoint": True, "sampling.by_time": True}, "sampling.by_time is for sampled batches"),
+        ({"sampling.root_types": ["paper"]}, "sampling.root_types is for sampled batches"),
+        (
+            {"sampling.fan_outs": [5, 5], "sampling.root_types": ["paper"], "method.name": "semi-supervised"},
+            "node types that have labels",
+        ),
+    ],
+)
+def test_what_would_have_no_effect_is_refused(settings: dict[str, object], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        Recipe().with_settings(settings)

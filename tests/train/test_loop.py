@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -182,3 +183,13 @@ def test_a_clock_that_jumps_moves_no_checkpoint(
         run=make_run(tmp_path / "run", communities, checkpoint_seconds=3600.0),
     )
     assert saved == [30]
+
+
+def test_speed_is_that_of_training_alone(communities: Graph) -> None:
+    def dawdle(method: object) -> dict[str, Any]:
+        time.sleep(0.3)
+        return {}
+
+    records = train(make_method(communities), communities, recipe=recipe(evaluate_every=10), seed=0, evaluate=dawdle)
+    seconds = sum(5 / record["steps_per_second"] for record in records if record["step"] > 1)
+    assert seconds < 0.6  # of 0.9 that were slept
