@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +158,27 @@ def test_the_verb_shows_ignored_columns_and_refuses_what_it_cannot_do(
     assert "papr" in capsys.readouterr().err
     assert command(["report", str(folder), "--to", str(tmp_path / "no" / "r.html")]) == 2
     assert "does not exist" in capsys.readouterr().err
+
+
+def test_a_small_graph_with_own_features_is_reported_by_a_fresh_process(tmp_path: Path) -> None:
+    """Whatever else a test has imported: the report's threads must not meet inside a package that is half imported."""
+    random = np.random.default_rng(0)
+    rows = [f"n{i},{i % 2}," + ",".join(f"{value:.3f}" for value in random.normal(size=3)) for i in range(60)]
+    (tmp_path / "nodes.csv").write_text("\n".join(["id,label,a,b,c", *rows]) + "\n")
+    pairs = [f"n{a},n{b}" for a, b in random.integers(60, size=(150, 2))]
+    (tmp_path / "edges.csv").write_text("\n".join(["source,target", *pairs]) + "\n")
+    settings = {**FAST, "encoder.own_features": 2}
+    arguments = [part for name, value in settings.items() for part in ("--set", f"{name}={json.dumps(value)}")]
+    tables = ["--edges", str(tmp_path / "edges.csv"), "--nodes", str(tmp_path / "nodes.csv")]
+    assert command(["fit", *tables, "--run", str(tmp_path / "run"), "--quiet", "--device", "cpu", *arguments]) == 0
+    done = subprocess.run(
+        [sys.executable, "-m", "graphstrap", "report", str(tmp_path / "run"), "--quiet"],
+        env={**os.environ, "OMP_NUM_THREADS": "2"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run" / "report.html").exists()
 
 
 def test_the_confusion_counts_test_nodes_and_merges_small_classes() -> None:
