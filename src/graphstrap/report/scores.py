@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from graphstrap.evaluate import Evaluation, evaluate, fit_probe
+from graphstrap.evaluate import BY_PUBLISHED_SPLITS, Evaluation, evaluate, fit_probe
 from graphstrap.graph import Graph
 from graphstrap.seeds import over_seeds
 
@@ -61,17 +61,22 @@ def score(
     num_runs: int,
     seed: int = 0,
 ) -> Scores:
-    """Evaluate candidates, the trained one last, on at most `MAX_LABELLED` labelled nodes.
+    """Evaluate candidates, the trained one last, on at most `MAX_LABELLED` labelled nodes; a published split as it is.
 
     A candidate is one array of embeddings, or one for each seed; all are evaluated on the same splits.
     """
-    graph, note = _sample_labels(graph, seed)
+    sampled, note = _sample_labels(graph, seed)
+    note = "" if set(protocols) <= set(BY_PUBLISHED_SPLITS) else note
+    how: dict[str, dict[str, Any]] = {
+        name: {
+            "graph": graph if name in BY_PUBLISHED_SPLITS else sampled,
+            "num_runs": 1 if name == "clustering" else num_runs,  # the best of several starts, as long as ten probes
+        }
+        for name in protocols
+    }
     waiting = {
         protocol: {
-            name: [
-                executor.submit(evaluate, h, graph, protocol=protocol, num_runs=_runs(protocol, num_runs), seed=seed)
-                for h in arrays
-            ]
+            name: [executor.submit(evaluate, h, protocol=protocol, seed=seed, **how[protocol]) for h in arrays]
             for name, arrays in candidates.items()
         }
         for protocol in protocols
@@ -85,11 +90,6 @@ def score(
     by_seed = tuple(one.mean for one in rows[-1]) if rows else ()
     untrained = rows[-2][0].mean if len(rows) > 1 else 100.0
     return Scores(tables, note, by_seed, tuple(mean - untrained for mean in by_seed) if untrained < 98 else ())
-
-
-def _runs(protocol: str, num_runs: int) -> int:
-    """Each run of the clustering is the best of several starts already, and takes the time of ten probes."""
-    return 1 if protocol == "clustering" else num_runs
 
 
 def confuse(h: Array, graph: Graph, *, seed: int = 0) -> Confusion:
@@ -134,7 +134,9 @@ def _largest(names: Sequence[str], counts: Array) -> tuple[tuple[str, ...], Arra
 
 
 def _sample_labels(graph: Graph, seed: int) -> tuple[Graph, str]:
-    assert graph.labels is not None
+    """A graph with fewer labels for what draws nodes at random, and what to say of it."""
+    if graph.labels is None or graph.labels.dim() != 1:
+        return graph, ""
     labels = graph.labels.numpy()
     known = np.flatnonzero(labels >= 0)
     if len(known) <= MAX_LABELLED:
@@ -142,5 +144,8 @@ def _sample_labels(graph: Graph, seed: int) -> tuple[Graph, str]:
     kept = np.full(len(labels), -1, dtype=np.int64)
     chosen = np.random.default_rng(seed).permutation(known)[:MAX_LABELLED]
     kept[chosen] = labels[chosen]
-    note = f"on a random {MAX_LABELLED:,} of the {len(known):,} labelled nodes; `graphstrap evaluate` takes all"
+    note = (
+        f"random splits and clusters are of a random {MAX_LABELLED:,} of the {len(known):,} labelled nodes; "
+        "`graphstrap evaluate` takes all"
+    )
     return replace(graph, labels=torch.from_numpy(kept)), note
