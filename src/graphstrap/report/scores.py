@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from graphstrap.evaluate import BY_PUBLISHED_SPLITS, Evaluation, evaluate, fit_probe
+from graphstrap.evaluate._splits import MIN_NODES
 from graphstrap.graph import Graph
 from graphstrap.seeds import over_seeds
 
@@ -45,11 +46,20 @@ class Confusion:
 
 def has_classes(graph: Graph) -> bool:
     """Whether there is one label a node, and enough of them to evaluate."""
-    if graph.labels is None or graph.labels.dim() != 1:
-        return False
+    return not why_no_classes(graph)
+
+
+def why_no_classes(graph: Graph) -> str:
+    """Why labels cannot be evaluated with, in words; nothing where they can."""
+    if graph.labels is None:
+        return "the graph has no labels"
+    if graph.labels.dim() != 1:
+        return "nodes have several labels each"
     labels = graph.labels.numpy()
     known = labels[labels >= 0]
-    return len(known) >= 10 and len(np.unique(known)) >= 2
+    if len(known) < MIN_NODES:
+        return f"labelled nodes are {len(known)}, and an evaluation needs {MIN_NODES}"
+    return "" if len(np.unique(known)) >= 2 else "all labels are of one class"
 
 
 def score(
