@@ -150,6 +150,19 @@ def test_a_published_split_is_taken_whole_however_many_labels_there_are(
     assert "20 nodes to fit on and was left out" in without.note
 
 
+@pytest.mark.parametrize(("protocol", "num_tested"), [("paper", 96), ("reference", 96), ("public", 100), ("knn", 96)])
+def test_a_gain_comes_with_the_error_of_a_proportion_on_the_test_nodes(
+    communities: Graph, tmp_path: Path, protocol: str, num_tested: int
+) -> None:
+    scores = scores_of(with_split(communities), tmp_path / "run", [protocol])
+    assert scores is not None
+    (gain,) = scores.gains
+    untrained, trained = (scores.tables[protocol][name].mean for name in ("random init", "bgrl"))
+    assert (gain.points, gain.num_tested) == (trained - untrained, num_tested)
+    part = (trained + untrained) / 200
+    assert gain.error == pytest.approx(100 * np.sqrt(part * (1 - part) / num_tested))
+
+
 def test_several_seeds_are_one_report_with_their_spread(
     communities: Graph, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 
 from graphstrap.evaluate import BY_PUBLISHED_SPLITS, Evaluation, evaluate, fit_probe
-from graphstrap.evaluate._splits import MIN_NODES
+from graphstrap.evaluate._splits import MIN_NODES, fifths, published, run_generator, tenths
 from graphstrap.graph import Graph
+from graphstrap.report.health import Gain
 from graphstrap.seeds import over_seeds
 
 Array = np.ndarray[Any, Any]
@@ -30,7 +31,7 @@ class Scores:
     tables: dict[str, dict[str, Evaluation]]
     note: str = ""
     by_seed: tuple[float, ...] = ()  # the mean of each trained one by the first protocol
-    gains: tuple[float, ...] = ()  # what each has over an untrained encoder by it, where there is room for more
+    gains: tuple[Gain, ...] = ()  # what each has over an untrained encoder by it, where there is room for more
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +100,28 @@ def score(
     rows = list(next(iter(found.values())).values()) if found else []
     by_seed = tuple(one.mean for one in rows[-1]) if rows else ()
     untrained = rows[-2][0].mean if len(rows) > 1 else 100.0
-    return Scores(tables, note, by_seed, tuple(mean - untrained for mean in by_seed) if untrained < 98 else ())
+    if untrained >= 98:
+        return Scores(tables, note, by_seed)
+    num_tested = _num_tested(how[protocols[0]]["graph"], protocols[0], seed=seed)
+    return Scores(tables, note, by_seed, tuple(_gain(mean, untrained, num_tested) for mean in by_seed))
+
+
+def _gain(mean: float, untrained: float, num_tested: int) -> Gain:
+    part = min(max((mean + untrained) / 200, 0.0), 1.0)
+    return Gain(mean - untrained, 100 * (part * (1 - part) / num_tested) ** 0.5, num_tested)
+
+
+def _num_tested(graph: Graph, protocol: str, *, seed: int) -> int:
+    """The number of nodes that a run of the protocol is tested on; of published splits, of the first."""
+    assert graph.labels is not None
+    several = graph.labels.dim() == 2
+    nodes = np.arange(graph.num_nodes) if several else np.flatnonzero(graph.labels.numpy() >= 0)
+    if protocol in BY_PUBLISHED_SPLITS:
+        return len(published(graph.splits, nodes, protocol=protocol)[0].test)
+    if protocol == "clustering":
+        return len(nodes)
+    draw = fifths if protocol == "reference" else tenths
+    return len(draw(nodes, run_generator(seed, 0)).test)
 
 
 def confuse(h: Array, graph: Graph, *, seed: int = 0) -> Confusion:
