@@ -17,6 +17,7 @@ from graphstrap.embed import choose_way
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.io.export import write_embeddings
+from graphstrap.recipe import Recipe
 from graphstrap.shards import write_shards
 from graphstrap.sparse import SparseMatrix
 
@@ -174,3 +175,32 @@ def test_an_encoder_by_time_shows_no_node_what_is_newer(communities: Graph) -> N
     before, after = (model.embed(replace(graph, features=(one,))) for one in (x, changed))
     np.testing.assert_array_equal(before[:old], after[:old])
     assert not np.array_equal(before[old:], after[old:])
+
+
+def test_recalibrated_statistics_are_of_what_embeddings_are_made_of() -> None:
+    """The encoder never sees the relation b, of which there is much more; the whole graph would show it."""
+    generator = torch.Generator().manual_seed(0)
+    source, target = torch.randint(300, (2, 6600), generator=generator)
+    kinds = (torch.arange(6600) >= 600).long()
+    x = torch.randn(300, 8, generator=generator)
+    graph = Graph.from_edges(source, target, num_nodes=300, x=x, edge_types=kinds, edge_type_names=("a", "b"))
+    settings = {
+        "train.steps": 40,
+        "encoder.hidden_sizes": [16],
+        "encoder.embedding_size": 8,
+        "encoder.batch_norm_decay": 0.9,
+        "data.feature_scaling": "none",
+        "views.edge_drop_probs": [0.0, 0.0],
+        "views.feature_mask_probs": [0.0, 0.0],
+        "sampling.fan_outs": [0, 0],
+        "sampling.relation_fan_outs": ["a=5,5", "reverse_a=5,5"],
+        "sampling.batch_size": 128,
+    }
+    spreads = [
+        gs.BGRL(recipe=Recipe(), settings={**settings, "encoder.batch_norm_statistics": kind})
+        .fit(graph)
+        .embed(graph)
+        .std()
+        for kind in ("running", "recalibrated")
+    ]
+    assert spreads[1] == pytest.approx(spreads[0], rel=0.3)

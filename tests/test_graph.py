@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -122,6 +123,22 @@ def test_fingerprint_sees_all_that_training_sees() -> None:
     renamed = replace(graph, ids=np.arange(20) + 1).fingerprint
     assert len({graph.fingerprint, renamed, *weighted}) == 4
     assert replace(graph, labels=torch.ones(20)).fingerprint == graph.fingerprint
+    kinds, columns = torch.arange(graph.num_edges) % 3, torch.rand(graph.num_edges, 2)
+    more: list[dict[str, Any]] = [
+        {"edge_types": kinds},
+        {"edge_types": 2 - kinds},
+        {"edge_columns": columns},
+        {"edge_columns": 2 * columns},
+    ]
+    more += [{"node_times": torch.arange(20)}, {"node_times": torch.ones(20)}]
+    assert len({replace(graph, **one).fingerprint for one in more} | {graph.fingerprint}) == 7
+    as_stored = replace(graph, edge_types=kinds.to(torch.uint8)).fingerprint
+    assert as_stored == replace(graph, edge_types=kinds).fingerprint
+
+
+def test_no_columns_are_no_features() -> None:
+    graph = make_random_graph(num_nodes=20, num_edges=50, seed=0)
+    assert replace(graph, features=(torch.zeros(20, 0),)).x is None
 
 
 def test_a_graph_on_its_own_device_is_itself() -> None:

@@ -49,6 +49,13 @@ def test_the_same_numbers_as_a_full_pass(name: str, norm: str, weighted: bool) -
         np.testing.assert_allclose(h, expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["gcn", "mlp"])
+def test_one_layer(name: str) -> None:
+    graph = make_random_graph(num_nodes=60, num_edges=300, seed=0)
+    encoder = make_encoder(graph, name=name, sizes=(6,))
+    np.testing.assert_allclose(embed_layers(encoder, graph), full_pass(encoder, graph), rtol=1e-4, atol=1e-6)
+
+
 def test_dense_features_and_node_types() -> None:
     graph = make_random_graph(num_nodes=100, num_edges=700, seed=0)
     typed = replace(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from graphstrap.errors import InputError
@@ -51,8 +53,44 @@ def test_settings_are_typed_and_fewer_steps_shorten_the_warmup() -> None:
         ("train.steps=abc", "whole number"),
         ("encoder.nrom=layer", "did you mean 'encoder.norm'"),
         ("steps=5", "did you mean 'train.steps'"),
+        ("method.dropout_prob=0.5", "no setting 'method.dropout_prob'"),
     ],
 )
 def test_wrong_settings_are_named(assignment: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         Recipe().with_settings(parse_settings([assignment]))
+
+
+def test_settings_that_there_are_no_more_are_read_where_they_changed_nothing() -> None:
+    assert parse_recipe("[method]\ndropout_prob = 0.0", origin="old.toml").method == Recipe().method
+
+
+def test_gca_has_a_centrality_unless_it_is_said_to_have_none() -> None:
+    assert Recipe().with_settings({"method.name": "gca"}).views.centrality == "pagerank"
+    for chosen in ("none", "degree"):
+        settings = {"method.name": "gca", "views.centrality": chosen}
+        recipe = Recipe().with_settings(settings)
+        assert recipe.views.centrality == recipe.with_settings({"train.steps": 5}).views.centrality == chosen
+        assert parse_recipe(recipe.to_toml(), origin="run").views.centrality == chosen
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"encoder.name": "gat", "encoder.bias": False}, "encoder.bias=false is for gcn"),
+        ({"method.name": "grace", "method.embed_with": "target"}, "embed_with=target is for bgrl"),
+        ({"sampling.fan_outs": [3, 3], "sampling.batch_size": 1}, "larger sampling.batch_size"),
+        (
+            {
+                "method.name": "semi-supervised",
+                "sampling.fan_outs": [3, 3],
+                "sampling.disjoint": True,
+                "sampling.batch_size": 16,
+            },
+            "16 roots has one with a label",
+        ),
+    ],
+)
+def test_settings_that_do_not_go_together(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        Recipe().with_settings(settings)

@@ -112,3 +112,15 @@ def test_of_words_it_counts_whether_they_are_there(is_sparse: bool, is_bag: bool
     s = np.log((x != 0 if is_bag else np.abs(x)).T @ graph.in_degrees.numpy())
     expected = 0.3 * (s.max() - s) / (s.max() - s.mean())
     np.testing.assert_allclose(torch.as_tensor(spec.feature_mask_prob).numpy(), expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("centrality", list(CENTRALITIES))
+def test_both_directions_have_one_fate_where_they_go_together(centrality: str) -> None:
+    source, target = torch.randint(60, (2, 300), generator=torch.Generator().manual_seed(0))
+    graph = Graph.from_edges(source, target**2 // 60, num_nodes=60)
+    spec = ViewSpec(edge_drop_prob=0.4, drop_directions_together=True)
+    kept = kept_edges(graph, View(adaptive_specs(graph, [spec], centrality=centrality)[0], 5))
+    assert kept is not None
+    pairs = set(zip(graph.indices[kept].tolist(), graph.targets[kept].tolist(), strict=True))
+    assert 0 < len(pairs) < graph.num_edges
+    assert pairs == {(t, s) for s, t in pairs}

@@ -125,3 +125,18 @@ def test_what_cannot_be_is_said(communities: Graph) -> None:
     for method in ("gmi", "mvgrl"):
         with pytest.raises(InputError, match="encoder"):
             gs.BGRL(settings={**SMALL, "method.name": method}).fit(communities)
+
+
+def test_what_a_module_draws_is_a_function_of_the_seed(communities: Graph) -> None:
+    class Dropping(torch.nn.Module):
+        def __init__(self, num_features: int, size: int) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(num_features, size)
+
+        def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.dropout(self.linear(x), 0.5, self.training)
+
+    gs.add_encoder("mine", Dropping)
+    found = [gs.BGRL(seed=seed, settings=SMALL).fit(communities).embed(communities) for seed in (1, 1, 2)]
+    assert np.array_equal(found[0], found[1])
+    assert not np.array_equal(found[0], found[2])

@@ -186,3 +186,24 @@ def test_a_linear_end_is_a_convolution_and_a_bias() -> None:
     torch.testing.assert_close(h, t)
     with pytest.raises(InputError, match="linear_end is for gcn"):
         Recipe().with_settings({"encoder.name": "gat", "encoder.linear_end": True})
+
+
+def test_one_node_leaves_batch_norms_statistics_alone_and_recalibration_heals_them() -> None:
+    lonely, graph = (make_random_graph(num_nodes=n, num_edges=90 * (n > 1), seed=0) for n in (1, 30))
+    encoder = GCN(graph.num_features, (8, 4))
+    encoder.train()(lonely)
+    assert all(bool(buffer.isfinite().all()) for buffer in encoder.buffers())
+    for buffer in encoder.buffers():
+        buffer.fill_(torch.nan if buffer.is_floating_point() else 0)
+    recalibrate_batch_norm(encoder, [graph])
+    assert all(bool(buffer.isfinite().all()) for buffer in encoder.buffers())
+
+
+def test_recalibration_over_batches_takes_the_mean_of_their_statistics() -> None:
+    graphs = [make_random_graph(num_nodes=30, num_edges=90, seed=seed) for seed in range(3)]
+    encoder, found = GCN(graphs[0].num_features, (4,)), []
+    for part in ([graphs[0]], [graphs[1]], [graphs[2]], graphs):
+        recalibrate_batch_norm(encoder, part)
+        found.append([buffer.clone() for buffer in encoder.buffers() if buffer.is_floating_point()])
+    for *each, mean in zip(*found, strict=True):
+        torch.testing.assert_close(mean, torch.stack(each).mean(0))

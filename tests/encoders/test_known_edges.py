@@ -113,6 +113,8 @@ def test_types_without_names_are_sampled(name: str) -> None:
     assert numbered.edge_type_names == ("0", "1", "2", "3")
     settings = {**SMALL, "encoder.name": name, "sampling.fan_outs": [2, 2], "sampling.batch_size": 4}
     assert gs.BGRL(settings=settings, device="cpu").fit(numbered).embed(numbered).shape == (30, 8)
+    nameless = replace(numbered, edge_type_names=())
+    assert gs.BGRL(settings=settings, device="cpu").fit(nameless).embed(nameless).shape == (30, 8)
 
 
 def test_types_that_cannot_be_numbers_of_types_are_refused() -> None:

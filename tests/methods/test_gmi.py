@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -153,6 +154,15 @@ def test_mean_of_neighbours_leaves_the_node_out() -> None:
     assert (a.sum(1) == 0).any()
     expected = a @ h.numpy() / np.maximum(a.sum(1), 1)[:, None]
     np.testing.assert_allclose(neighbor_means(graph, h).numpy(), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-3, 1e-6, 1e6])
+def test_mean_of_neighbours_does_not_care_how_large_weights_are(scale: float) -> None:
+    graph = make_random_graph(num_nodes=30, num_edges=90, seed=0, weighted=True)
+    assert graph.edge_weights is not None
+    h = torch.randn(30, 4, generator=torch.Generator().manual_seed(0))
+    scaled = replace(graph, edge_weights=graph.edge_weights * scale)
+    torch.testing.assert_close(neighbor_means(scaled, h), neighbor_means(graph, h), rtol=1e-4, atol=1e-5)
 
 
 def test_matching_rows_cost_less_than_mismatched_ones() -> None:

@@ -168,6 +168,15 @@ def test_running_statistics_are_those_of_batch_norm(
     assert_same({"mean": mean, "var": var}, {"mean": layer.running_mean, "var": layer.running_var}, 2e-5)
 
 
+def test_one_row_leaves_the_running_statistics_alone(device: str) -> None:
+    inputs, _ = make_inputs(OPS["batch_norm"], (1, 5), 0, device)
+    mean, var = torch.full((5,), 0.5, device=device), torch.full((5,), 2.0, device=device)
+    statistics: dict[str, Any] = {"running_mean": mean, "running_var": var, "new_batch_weight": 0.3, "eps": EPS}
+    inputs = {name: value.detach() for name, value in inputs.items()}
+    finish.batch_norm_prelu(inputs["x"], inputs["slope"], weight=inputs["weight"], bias=inputs["bias"], **statistics)
+    assert (mean.tolist(), var.tolist()) == ([0.5] * 5, [2.0] * 5)
+
+
 @pytest.mark.parametrize("offset", [1e4, -3e5])
 @pytest.mark.parametrize("sizes", [(64, 3), (1024, 1000)])
 def test_a_large_mean_does_not_hide_a_small_variance(device: str, offset: float, sizes: tuple[int, int]) -> None:
