@@ -21,6 +21,7 @@ from graphstrap.evaluate._splits import fifths, run_generator, tenths
 from graphstrap.graph import Graph, Splits
 from graphstrap.methods.label_propagation import propagate_labels
 from graphstrap.methods.supervised import Supervised, SupervisedSettings, fit_supervised
+from graphstrap.sparse import SparseMatrix
 
 SHORT = SupervisedSettings(max_steps=50)
 BASELINES: dict[str, Callable[..., Evaluation]] = {
@@ -112,6 +113,28 @@ def test_the_split_is_the_protocols_and_nothing_is_chosen_or_tested_on_what_was_
     assert np.array_equal(asked[-1], split.test)
     known = split.train if name == "labels" else np.concatenate([split.train, split.val])
     assert np.array_equal(learned[-1], known)
+
+
+@pytest.mark.parametrize("name", ["labels", "gcn"])
+def test_published_training_nodes_in_the_order_of_their_classes_are_halved_fairly(many: Graph, name: str) -> None:
+    """Nodes sorted by class, training nodes without validation nodes: each half must know every class."""
+    assert many.labels is not None
+    assert isinstance(many.x, SparseMatrix)
+    order = many.labels.argsort(stable=True)
+    place = torch.empty_like(order).index_copy_(0, order, torch.arange(300))
+    train = torch.arange(300)[:, None] % 100 < 20
+    graph = Graph.from_edges(
+        place[many.indices.long()],
+        place[many.targets],
+        num_nodes=300,
+        x=many.x.to_dense()[order],
+        labels=many.labels[order],
+    )
+    graph = replace(graph, splits=Splits(train, torch.zeros_like(train), ~train))
+    found = BASELINES[name](graph, protocol="public", device="cpu")
+    assert found.mean > 80
+    assert "learned from train, of which half is for validation" in found.detail
+    assert "half" not in BASELINES[name](with_splits(many, num_val=40), protocol="public", device="cpu").detail
 
 
 def test_a_run_is_that_of_its_seed_alone(many: Graph) -> None:

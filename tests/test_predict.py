@@ -42,6 +42,18 @@ def test_the_unlabelled_are_labelled(communities: Graph) -> None:
     assert np.array_equal(again.probabilities, predictions.probabilities)
 
 
+def test_classes_that_are_told_apart_without_doubt_are_probable(communities: Graph) -> None:
+    assert communities.labels is not None
+    estimator = BGRL(settings={**SETTINGS, "train.steps": 2}, seed=0, device="cpu").fit(communities)
+    hidden = communities.labels.clone()
+    hidden[::4] = -1
+    known_apart = np.eye(3)[communities.labels.numpy()]
+    partly = replace(communities, labels=hidden)
+    predictions = predict_unlabelled(estimator.model_, partly, **HOW, h=known_apart)
+    assert np.array_equal(predictions.labels, communities.labels.numpy()[predictions.nodes])
+    assert predictions.probabilities.max(1).min() > 0.95
+
+
 def test_what_cannot_be_predicted_is_said(communities: Graph) -> None:
     estimator = BGRL(settings={**SETTINGS, "train.steps": 2}, seed=0, device="cpu").fit(communities)
     one_class = torch.full((120,), -1)
@@ -49,7 +61,8 @@ def test_what_cannot_be_predicted_is_said(communities: Graph) -> None:
     for labels, words in [
         (communities.labels, "every node has a label"),
         (None, "one label column"),
-        (one_class, "at least two classes, got 1 labelled nodes of one"),
+        (one_class, "at least two classes, got 1 labelled node of one"),
+        (torch.full((120,), -1), "at least two classes, got no labelled node"),
     ]:
         with pytest.raises(InputError, match=words):
             predict_unlabelled(estimator.model_, replace(communities, labels=labels), **HOW)

@@ -6,8 +6,9 @@
     public       the published training nodes     the published validation nodes      the published test nodes
 
 The splits are those of `evaluate` for the same seed. `reference` has no validation nodes, so half of its 20 % serves as
-such, and so does half of the training nodes of a published split without any. Label propagation then starts anew from
-both halves, as the linear probe is fitted anew; a network does not, for the second half says when it stops.
+such, and so does half of each class of the training nodes of a published split without any. Label propagation then
+starts anew from both halves, as the linear probe is fitted anew; a network does not, for the second half says when it
+stops.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ _DETAILS = {
     "reference": "learned from 20 %, of which half is for validation, tested on 80 %",
     "public": "learned from train, {use} val, tested on test",
 }
+_HALVED_DETAIL = "learned from train, of which half is for validation, tested on test"
 
 
 def evaluate_label_propagation(
@@ -51,7 +53,7 @@ def evaluate_label_propagation(
     splits = _draw_splits(graph, protocol=protocol, num_runs=num_runs, seed=seed)
     on_device = graph.to(resolve_device(device))
     runs = [_propagation_accuracy(on_device, split) for split in splits]
-    return _summary(protocol, runs, name="label propagation", use="steps and restart chosen on")
+    return _summary(protocol, splits, runs, name="label propagation", use="steps and restart chosen on")
 
 
 def evaluate_supervised(
@@ -83,7 +85,7 @@ def evaluate_supervised(
         fit_seed = child_seed(seed, run)
         model = fit_supervised(prepared, encoder=encoder, train=train, val=val, settings=settings, seed=fit_seed)
         runs.append(_accuracy(model.predict(prepared).argmax(1), _labels(prepared), split.test))
-    return _summary(protocol, runs, name=f"supervised {encoder}", use="stopped by")
+    return _summary(protocol, splits, runs, name=f"supervised {encoder}", use="stopped by")
 
 
 def _draw_splits(graph: Graph, *, protocol: str, num_runs: int, seed: int) -> list[Split]:
@@ -92,11 +94,21 @@ def _draw_splits(graph: Graph, *, protocol: str, num_runs: int, seed: int) -> li
         raise InputError(f"a baseline's protocol must be one of {', '.join(_DETAILS)}, got {protocol!r}")
     if num_runs < 1:
         raise InputError(f"num_runs must be at least 1, got {num_runs}")
-    nodes = np.flatnonzero(_labels(graph).cpu().numpy() >= 0)
+    labels = _labels(graph).cpu().numpy()
+    nodes = np.flatnonzero(labels >= 0)
     if protocol == "public":
-        return published(graph.splits, nodes)
+        return [_mixed(split, labels, run) for run, split in enumerate(published(graph.splits, nodes))]
     draw = tenths if protocol == "paper" else fifths
     return [draw(nodes, run_generator(seed, run)) for run in range(num_runs)]
+
+
+def _mixed(split: Split, labels: Index, run: int) -> Split:
+    """A published split, whose nodes ascend, with training nodes in an order in which both halves have all classes."""
+    if len(split.val):
+        return split
+    order = run_generator(0, run).permutation(split.train)
+    order = order[np.argsort(labels[order], kind="stable")]
+    return split._replace(train=np.concatenate([order[::2], order[1::2]]))
 
 
 def _halved(split: Split) -> Split:
@@ -135,8 +147,10 @@ def _labels(graph: Graph) -> Tensor:
     return graph.labels
 
 
-def _summary(protocol: str, parts: Sequence[float], *, name: str, use: str) -> Evaluation:
+def _summary(protocol: str, splits: Sequence[Split], parts: Sequence[float], *, name: str, use: str) -> Evaluation:
     runs = tuple(100.0 * part for part in parts)
-    kind = "published" if protocol == "public" else "random"
-    detail = f"{name}, {_DETAILS[protocol].format(use=use)}, {len(runs)} {kind} split{'s' if len(runs) > 1 else ''}"
+    is_public = protocol == "public"
+    done = _DETAILS[protocol] if not is_public or all(len(split.val) for split in splits) else _HALVED_DETAIL
+    kind = "published" if is_public else "random"
+    detail = f"{name}, {done.format(use=use)}, {len(runs)} {kind} split{'s' if len(runs) > 1 else ''}"
     return Evaluation(protocol, "accuracy", float(np.mean(runs)), float(np.std(runs)), runs, detail)

@@ -20,7 +20,7 @@ def score_links(
         refit: train anew without them, which takes as long as `fit` did.
         baselines: also evaluate raw features and an untrained encoder.
     """
-    runs: dict[str, list[tuple[float, float]]] = {}
+    runs: dict[str, list[tuple[float, float | None]]] = {}
     for seed in range(num_runs):
         edges = hide_edges(graph, seed=seed)
         left = edges.remaining

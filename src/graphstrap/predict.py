@@ -50,9 +50,8 @@ def predict_unlabelled(
     labels = graph.labels.cpu().numpy()
     known, unknown = np.flatnonzero(labels >= 0), np.flatnonzero(labels < 0)
     if len(np.unique(labels[known])) < 2:
-        raise InputError(
-            f"predict needs labelled nodes of at least two classes, got {len(known)} labelled nodes of one"
-        )
+        got = f"{len(known)} labelled node{'s' if len(known) > 1 else ''} of one" if len(known) else "no labelled node"
+        raise InputError(f"predict needs labelled nodes of at least two classes, got {got}")
     if len(unknown) == 0:
         raise InputError("every node has a label already: leave the label empty where it is to be predicted")
     unknown, names = _of_labelled_types(graph, unknown), class_names(graph)
@@ -61,7 +60,7 @@ def predict_unlabelled(
         names = model.class_names or names
     else:
         h = embed(model, graph, device=device) if h is None else h
-        probe = fit_probe(h, labels, train=known, seed=seed, num_classes=graph.num_classes)
+        probe = fit_probe(h, labels, train=known, seed=seed, num_classes=graph.num_classes, by_likelihood=True)
         probabilities = probe.probabilities(h[unknown])
     return Predictions(unknown, probabilities.argmax(1), probabilities, names)
 

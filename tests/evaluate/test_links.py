@@ -11,7 +11,7 @@ from scipy.sparse import csr_matrix, hstack
 
 from conftest import make_communities, make_random_graph
 from graphstrap.errors import InputError
-from graphstrap.evaluate.links import evaluate_links, hide_edges, select_edges
+from graphstrap.evaluate.links import evaluate_links, hide_edges, select_edges, summarise_links
 from graphstrap.graph import Graph
 from graphstrap.sparse import SparseMatrix
 
@@ -56,18 +56,40 @@ def test_the_community_of_a_node_tells_its_links_and_noise_does_not() -> None:
     graph = make_communities(num_nodes=300, num_classes=3, seed=0)
     edges = hide_edges(graph)
     assert graph.labels is not None
-    known, hits = evaluate_links(np.eye(3)[graph.labels.numpy()], edges)
+    known, _ = evaluate_links(np.eye(3)[graph.labels.numpy()], edges)
     noise, _ = evaluate_links(np.random.default_rng(0).normal(size=(300, 8)), edges)
     assert known > 75
     assert 40 < noise < 60
-    assert 0 <= hits <= 100
+
+
+def test_hits_are_told_where_the_fiftieth_of_the_pairs_is_a_rare_one() -> None:
+    few = hide_edges(make_random_graph(num_nodes=300, num_edges=400, seed=0))
+    auc, none = evaluate_links(np.random.default_rng(0).normal(size=(300, 8)), few)
+    assert none is None
+    assert "hits" not in summarise_links([(auc, none)], how="somehow").detail
+    many = hide_edges(make_random_graph(num_nodes=3000, num_edges=8000, seed=0))
+    assert len(many.unlinked) > 500
+    auc, noise = evaluate_links(np.random.default_rng(0).normal(size=(3000, 8)), many)
+    assert noise is not None
+    assert noise < 20  # 50 of 800 pairs are 6 %
+    assert f"hits@50 {noise:.2f}" in summarise_links([(auc, noise)], how="somehow").detail
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.5])
+def test_no_pair_is_drawn_twice_and_pairs_without_an_edge_are_counted(share: float) -> None:
+    pairs = np.stack(np.triu_indices(40, 1), 1)
+    linked = np.random.default_rng(0).permutation(pairs)[: int(share * len(pairs))]
+    edges = hide_edges(Graph.from_edges(linked[:, 0], linked[:, 1], num_nodes=40))
+    drawn = np.concatenate([edges.unlinked, edges.unseen])
+    assert len(np.unique(drawn, axis=0)) == len(drawn) == len(edges.hidden) + len(edges.seen)
+    assert not {tuple(pair) for pair in drawn.tolist()} & {tuple(pair) for pair in linked.tolist()}
 
 
 def test_what_cannot_be_done_is_said() -> None:
     with pytest.raises(InputError, match="at least 20 edges"):
         hide_edges(Graph.from_edges([0, 1], [1, 2]))
     full = np.array([(a, b) for a in range(12) for b in range(a)])
-    with pytest.raises(InputError, match="more pairs without an edge"):
+    with pytest.raises(InputError, match="more pairs without an edge: 66, while the graph has 0"):
         hide_edges(Graph.from_edges(full[:, 0], full[:, 1]))
     edges = hide_edges(make_communities(num_nodes=120, num_classes=3, seed=0))
     with pytest.raises(InputError, match="120 nodes"):
@@ -81,7 +103,7 @@ def test_sparse_features_are_judged_as_dense_ones() -> None:
     few = SparseMatrix.from_scipy(
         hstack([graph.x.to_scipy(), csr_matrix((120, 3000))])
     )  # so empty that it stays sparse
-    assert evaluate_links(few, edges) == pytest.approx(evaluate_links(graph.x.to_dense(), edges), abs=0.2)
+    assert evaluate_links(few, edges)[0] == pytest.approx(evaluate_links(graph.x.to_dense(), edges)[0], abs=0.2)
 
 
 def test_edges_are_taken_out_of_a_graph_that_has_its_transpose_at_hand() -> None:

@@ -63,6 +63,33 @@ def test_of_equally_good_strengths_the_smallest_is_chosen() -> None:
     assert fit_probe(h, labels, train=np.arange(60), val=np.arange(60, 120)).strength == STRENGTHS[0]
 
 
+@pytest.mark.parametrize("solver", ["newton", "liblinear"])
+@pytest.mark.parametrize("with_val", [False, True])
+def test_by_likelihood_the_best_log_loss_decides_between_equally_accurate_strengths(
+    solver: str, with_val: bool
+) -> None:
+    from sklearn.metrics import accuracy_score, log_loss
+
+    h, labels = make_clusters(noise=0.35, num_nodes=200)
+    train, val = np.arange(80), np.arange(80, 200)
+    probe = fit_probe(h, labels, train=train, val=val if with_val else None, solver=solver, by_likelihood=True)
+    halves = np.random.default_rng(0)
+    pairs = [np.split(halves.permutation(train), [40]) for _ in range(5)]
+    accuracies, losses = np.zeros(len(STRENGTHS)), np.zeros(len(STRENGTHS))
+    unit = torch.from_numpy(h / np.linalg.norm(h, axis=1, keepdims=True))
+    x = torch.cat([unit, torch.ones(200, 1)], 1)
+    for fitted, held_out in [(train, val)] if with_val else pairs:
+        truth, known = labels[held_out], torch.from_numpy(labels[fitted])
+        weights = _liblinear.fit_one_vs_rest(x[fitted], known, num_classes=4, strengths=STRENGTHS)
+        sigmoids = torch.sigmoid(torch.einsum("nd,skd->snk", x[held_out], weights))
+        chances = (sigmoids / sigmoids.sum(2, keepdim=True)).numpy()
+        accuracies += [accuracy_score(truth, one.argmax(1)) for one in chances]
+        losses += [log_loss(truth, one) for one in chances]
+    best = np.flatnonzero(np.isclose(accuracies, accuracies.max()))
+    assert len(best) > 1
+    assert probe.strength == STRENGTHS[best[losses[best].argmin()]]
+
+
 def test_chosen_strength_is_the_best_on_validation() -> None:
     h, labels = make_clusters(noise=0.9, num_nodes=200)
     train, val = np.arange(80), np.arange(80, 200)

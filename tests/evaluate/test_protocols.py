@@ -12,7 +12,7 @@ import scipy.sparse
 import torch
 
 from graphstrap.errors import InputError
-from graphstrap.evaluate import PROTOCOLS, Evaluation, evaluate, evaluate_many, protocols
+from graphstrap.evaluate import BY_PUBLISHED_SPLITS, PROTOCOLS, Evaluation, evaluate, evaluate_many, protocols
 from graphstrap.evaluate._choice import Chosen, Sample, choose_strengths
 from graphstrap.evaluate._splits import fifths, run_generator, tenths
 from graphstrap.graph import Graph, Splits
@@ -140,6 +140,18 @@ def test_paper_and_reference_fit_on_what_they_say(
     labels = np.arange(200) % 4
     evaluate(make_embeddings(labels, noise=0.5), make_graph(labels), protocol=protocol, num_runs=2)
     assert seen == [(num_train, num_val)] * 2
+
+
+@pytest.mark.parametrize("protocol", BY_PUBLISHED_SPLITS)
+@pytest.mark.parametrize("part", ["train", "val"])
+def test_a_published_split_that_tests_on_what_it_fits_or_chooses_on_is_refused(protocol: str, part: str) -> None:
+    labels, place = np.arange(90) % 2, torch.arange(90)[:, None]
+    masks = {"train": place < 30, "val": (place >= 30) & (place < 60), "test": place >= 60}
+    h = make_embeddings(labels, noise=0.5)
+    assert evaluate(h, make_graph(labels, splits=Splits(**masks)), protocol=protocol).runs
+    masks[part] = masks[part] | (place >= 83)
+    with pytest.raises(InputError, match=f"published split 0 has 7 labelled nodes both in {part} and in test"):
+        evaluate(h, make_graph(labels, splits=Splits(**masks)), protocol=protocol)
 
 
 @pytest.mark.parametrize("protocol", [*RANDOM_SPLITS, "clustering"])

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(find_chromium() is None, reason="Chromium is not
 def nasty_graph() -> Graph:
     """400 nodes; ids, classes and the name are what an attacker would choose."""
     graph = make_communities(num_nodes=400, num_classes=3, seed=0)
-    ids = np.array([f"node-{number:03d}" for number in range(399)] + [NASTY])
+    ids = np.array([f"node-{number:03d}" for number in range(398)] + ["node-1", NASTY])
     classes = ("plain", "</script><img src=x onerror=alert(1)>", '"quoted" & <b>bold</b>')
     return replace(graph, ids=ids, class_names=classes, name="<i>graph</i>")
 
@@ -129,6 +129,13 @@ def test_search_by_keys_finds_the_exact_id_first(browser: Browser) -> None:
     x, y = browser.run("graphstrap.screenOf(31)")
     view = browser.run("graphstrap.view()")
     assert (x, y) == pytest.approx((view["width"] / 2, view["height"] / 2), abs=1)
+
+
+def test_an_exact_id_comes_before_the_many_that_begin_like_it(browser: Browser) -> None:
+    browser.press("/")
+    browser.write("node-1")
+    browser.press("Enter")
+    assert browser.text("#node h3") == "node-1"
 
 
 def test_the_map_is_moved_by_keys_wheel_and_dragging(browser: Browser) -> None:

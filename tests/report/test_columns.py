@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 from conftest import make_communities
@@ -46,6 +47,24 @@ def test_text_is_numbers_or_categories_by_frequency() -> None:
     words = text_column("w", np.array(["b", "a", "", "b"]))
     assert words.names == ("b", "a")
     assert words.values.tolist() == [0, 1, -1, 0]
+
+
+@pytest.mark.parametrize(
+    ("cell", "is_number"),
+    [
+        *((cell, True) for cell in ("16777215", "-16777216", "33554432", "0", "0.1", "-0.123456789", "1e-3", "2.50")),
+        *((cell, False) for cell in ("16777217", "4915112345678", "1699999999.5", "007", "-01", "00.5", "inf", "nan")),
+    ],
+)
+def test_digits_are_never_lost(cell: str, is_number: bool) -> None:
+    column = text_column("n", np.array(["1", "", cell]))
+    if is_number:
+        assert column.names is None
+        assert column.values[[0, 2]].tolist() == np.array([1, float(cell)], dtype=np.float32).tolist()
+        assert np.isnan(column.values[1])
+    else:
+        assert column.names is not None
+        assert [column.names[code] if code >= 0 else "" for code in column.values] == ["1", "", cell]
 
 
 def test_traits_are_a_nodes_own_features_the_rarest_first() -> None:

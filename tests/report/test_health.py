@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphstrap.report.health import Health, check_health
+from graphstrap.report.health import Gain, Health, check_health
 
 
 def make_records(losses: Any, **columns: Any) -> list[dict[str, Any]]:
@@ -22,6 +22,10 @@ def make_records(losses: Any, **columns: Any) -> list[dict[str, Any]]:
 FALLING = 0.5 + 1.5 * np.exp(-np.linspace(0, 8, 30))
 
 
+def gain(points: float, error: float = 0.1) -> Gain:
+    return Gain(points, error, 48)
+
+
 def judge(records: list[dict[str, Any]], **options: Any) -> Health:
     return check_health(records, **{"steps": 300, "embedding_size": 128, "finished": True, **options})
 
@@ -31,7 +35,7 @@ def kinds(health: Health) -> list[str]:
 
 
 def test_a_healthy_run_is_praised_in_a_sentence() -> None:
-    health = judge(make_records(FALLING), gain=12.3)
+    health = judge(make_records(FALLING), gain=gain(12.3))
     assert health.verdict == "healthy"
     assert health.findings == ()
     assert "2.00 to 0.50" in health.headline
@@ -87,8 +91,18 @@ def test_noise_at_the_end_is_not_taken_for_progress() -> None:
 
 
 def test_training_that_adds_nothing_is_said_so() -> None:
-    assert kinds(judge(make_records(FALLING), gain=-2.0)) == ["nothing added"]
-    assert kinds(judge(make_records(FALLING), gain=3.0)) == []
+    assert kinds(judge(make_records(FALLING), gain=gain(-2.0))) == ["nothing added"]
+    assert kinds(judge(make_records(FALLING), gain=gain(3.0))) == []
+
+
+def test_a_gain_that_chance_may_give_is_not_praised() -> None:
+    doubtful = judge(make_records(FALLING), gain=gain(9.0, error=5.0))
+    assert doubtful.verdict == "healthy"
+    assert "on 48 test nodes it cannot be told apart from an untrained encoder (+9.0 points)" in doubtful.headline
+    assert "beats" not in doubtful.headline
+    assert "beats an untrained encoder by 11.0 points" in judge(make_records(FALLING), gain=gain(11.0, 5.0)).headline
+    assert "on 48 test nodes cannot be told from none" in judge(make_records(FALLING), gain=gain(-9.0, 5.0)).headline
+    assert "cannot be told" not in judge(make_records(FALLING), gain=gain(-11.0, 5.0)).headline
 
 
 def test_a_cut_run_is_unfinished_not_undertrained() -> None:
@@ -98,7 +112,7 @@ def test_a_cut_run_is_unfinished_not_undertrained() -> None:
 
 
 def test_the_worst_finding_is_the_headline() -> None:
-    health = judge(make_records(np.linspace(2, 1, 30), spread=np.zeros(30)), gain=0.0)
+    health = judge(make_records(np.linspace(2, 1, 30), spread=np.zeros(30)), gain=gain(0.0))
     assert health.verdict == "bad"
     assert kinds(health) == ["collapsed", "undertrained", "nothing added"]
 

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from conftest import make_communities
 from graphstrap.cli._app import run as command
+from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL
-from graphstrap.graph import Graph
+from graphstrap.graph import Graph, Splits
 from graphstrap.io.npz import write_npz
 from graphstrap.report import write_report
 from graphstrap.report.embedding_map import choose_nodes, map_edges
-from graphstrap.report.scores import _largest, confuse, has_classes
+from graphstrap.report.knowledge import find_out
+from graphstrap.report.scores import Scores, _largest, confuse, has_classes
 from graphstrap.report.series import elapsed_seconds, training_series
+from graphstrap.report.side_by_side import side_by_side
 from graphstrap.run import Run
 
 FAST = {
@@ -59,8 +67,6 @@ def test_a_finished_run_has_everything(communities: Graph, tmp_path: Path) -> No
 
 
 def test_without_labels_hidden_edges_stand_for_them(communities: Graph, tmp_path: Path) -> None:
-    from dataclasses import replace
-
     graph = replace(communities, labels=None)
     model = fit(graph, tmp_path / "run")
     write_report(Run.open(tmp_path / "run"), tmp_path / "r.html", model=model, graph=graph)
@@ -78,6 +84,83 @@ def test_links_that_are_asked_for_are_trained_anew(communities: Graph, tmp_path:
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert page.count('class="score"') == 2
     assert "trained anew without them" in page
+
+
+def with_split(graph: Graph) -> Graph:
+    place = torch.arange(graph.num_nodes)[:, None] % 12
+    return replace(graph, splits=Splits(place < 1, place == 1, place > 1))
+
+
+def scores_of(graph: Graph, folder: Path, protocols: list[str] | None = None, **settings: Any) -> Scores | None:
+    model = BGRL(settings={**FAST, "train.steps": 2, **settings}, device="cpu").fit(graph, run=folder)
+    with side_by_side() as executor:
+        h = [model.embed(graph)]
+        return find_out([model], graph, h, executor=executor, protocols=protocols, num_runs=1).scores
+
+
+@pytest.mark.parametrize("protocols", [["knn"], ["public"], ["links", "paper"]])
+def test_protocols_that_are_asked_for_are_run_and_no_others(
+    communities: Graph, tmp_path: Path, protocols: list[str]
+) -> None:
+    scores = scores_of(with_split(communities), tmp_path / "run", protocols)
+    assert scores is not None
+    assert list(scores.tables) == protocols
+
+
+def test_several_labels_a_node_are_evaluated_by_what_takes_them(communities: Graph, tmp_path: Path) -> None:
+    assert communities.labels is not None
+    several = replace(with_split(communities), labels=torch.eye(3)[communities.labels], class_names=None)
+    scores = scores_of(several, tmp_path / "run", ["adamw"])
+    assert scores is not None
+    assert [one.metric for one in scores.tables["adamw"].values()] == ["micro-f1"] * 3
+    with pytest.raises(InputError, match="several labels a node"):
+        scores_of(several, tmp_path / "other", ["paper"])
+
+
+def test_protocols_that_cannot_be_run_are_refused(
+    communities: Graph, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(InputError, match="no labels"):
+        scores_of(replace(communities, labels=None), tmp_path / "a", ["paper"])
+    with pytest.raises(InputError, match="published splits"):
+        scores_of(communities, tmp_path / "b", ["public"])
+    with pytest.raises(InputError, match="has learned from labels that the protocol 'knn' tests on"):
+        scores_of(communities, tmp_path / "c", ["knn"], **{"method.name": "semi-supervised"})
+    (tmp_path / "b" / "model.safetensors").unlink()
+    assert command(["report", str(tmp_path / "b"), "--protocol", "paper"]) == 2
+    assert "no model to evaluate" in capsys.readouterr().err
+
+
+def test_a_published_split_is_taken_whole_however_many_labels_there_are(
+    communities: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = with_split(communities)
+    usual = scores_of(graph, tmp_path / "usual")
+    monkeypatch.setattr("graphstrap.report.scores.MAX_LABELLED", 30)
+    sampled = scores_of(graph, tmp_path / "sampled")
+    assert usual is not None
+    assert sampled is not None
+    assert sampled.tables["public"] == usual.tables["public"]
+    assert sampled.tables["paper"] != usual.tables["paper"]
+    assert "a random 30 of the 120 labelled nodes" in sampled.note
+    monkeypatch.setattr("graphstrap.report.knowledge.MAX_LABELLED", 19)  # there are 10 nodes for each of train and val
+    without = scores_of(graph, tmp_path / "without")
+    assert without is not None
+    assert list(without.tables) == ["paper", "knn", "clustering"]
+    assert "20 nodes to fit on and was left out" in without.note
+
+
+@pytest.mark.parametrize(("protocol", "num_tested"), [("paper", 96), ("reference", 96), ("public", 100), ("knn", 96)])
+def test_a_gain_comes_with_the_error_of_a_proportion_on_the_test_nodes(
+    communities: Graph, tmp_path: Path, protocol: str, num_tested: int
+) -> None:
+    scores = scores_of(with_split(communities), tmp_path / "run", [protocol])
+    assert scores is not None
+    (gain,) = scores.gains
+    untrained, trained = (scores.tables[protocol][name].mean for name in ("random init", "bgrl"))
+    assert (gain.points, gain.num_tested) == (trained - untrained, num_tested)
+    part = (trained + untrained) / 200
+    assert gain.error == pytest.approx(100 * np.sqrt(part * (1 - part) / num_tested))
 
 
 def test_several_seeds_are_one_report_with_their_spread(
@@ -155,6 +238,27 @@ def test_the_verb_shows_ignored_columns_and_refuses_what_it_cannot_do(
     assert "papr" in capsys.readouterr().err
     assert command(["report", str(folder), "--to", str(tmp_path / "no" / "r.html")]) == 2
     assert "does not exist" in capsys.readouterr().err
+
+
+def test_a_small_graph_with_own_features_is_reported_by_a_fresh_process(tmp_path: Path) -> None:
+    """Whatever else a test has imported: the report's threads must not meet inside a package that is half imported."""
+    random = np.random.default_rng(0)
+    rows = [f"n{i},{i % 2}," + ",".join(f"{value:.3f}" for value in random.normal(size=3)) for i in range(60)]
+    (tmp_path / "nodes.csv").write_text("\n".join(["id,label,a,b,c", *rows]) + "\n")
+    pairs = [f"n{a},n{b}" for a, b in random.integers(60, size=(150, 2))]
+    (tmp_path / "edges.csv").write_text("\n".join(["source,target", *pairs]) + "\n")
+    settings = {**FAST, "encoder.own_features": 2}
+    arguments = [part for name, value in settings.items() for part in ("--set", f"{name}={json.dumps(value)}")]
+    tables = ["--edges", str(tmp_path / "edges.csv"), "--nodes", str(tmp_path / "nodes.csv")]
+    assert command(["fit", *tables, "--run", str(tmp_path / "run"), "--quiet", "--device", "cpu", *arguments]) == 0
+    done = subprocess.run(
+        [sys.executable, "-m", "graphstrap", "report", str(tmp_path / "run"), "--quiet"],
+        env={**os.environ, "OMP_NUM_THREADS": "2"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run" / "report.html").exists()
 
 
 def test_the_confusion_counts_test_nodes_and_merges_small_classes() -> None:

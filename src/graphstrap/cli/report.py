@@ -24,7 +24,7 @@ def report(
         list[str] | None,
         typer.Option(
             help=f"Protocols to evaluate by, of {', '.join(PROTOCOLS)}, links (trains anew) [default: paper, knn, "
-            "clustering; without labels links by the run's encoder]."
+            "clustering, and public where there is a split; without labels links by the run's encoder]."
         ),
     ] = None,
     runs: Annotated[int, typer.Option(help="Random splits of each evaluation.", min=1)] = build.NUM_RUNS,
@@ -43,6 +43,8 @@ def report(
     runs_of_seeds = [Run.open(one) for one in seed_folders(folder) or [folder]]
     runs_of_seeds.sort(key=lambda run: not run.is_finished)  # the map is that of the first that has a model
     models = [BGRL.load(run.folder, device=device) if run.is_finished else None for run in runs_of_seeds]
+    if protocol and models[0] is None:
+        raise InputError(f"{folder} has no model to evaluate by --protocol yet: finish it with `graphstrap resume`")
     graph = o.load_graph_of(runs_of_seeds[0], quiet=quiet) if models[0] is not None else None
     health = build.write_report(
         runs_of_seeds[0],

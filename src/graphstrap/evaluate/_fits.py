@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -75,8 +76,24 @@ def count_correct(rows: Rows, labels: Index, *, nodes: Index, weights: Tensor, c
     return count
 
 
-def gather_counts(counts: Sequence[Tensor]) -> Index:
-    """What `count_correct` gave, each of the same shape, on the host; the only wait for all of them."""
+def sum_log_losses(rows: Rows, labels: Index, *, nodes: Index, weights: Tensor, classes: Index) -> Tensor:
+    """(S,) minus the log-probability that each of the S probes gives to the class of `nodes`, summed over those of a
+    class that it knows. Probabilities are sigmoids of the scores, divided by their sum."""
+    num_probes, num_seen, _ = weights.shape
+    flat = weights.flatten(0, 1).T  # (D + 1, S K)
+    nodes = nodes[np.isin(labels[nodes], classes)]
+    loss = torch.zeros(num_probes, dtype=torch.float64, device=weights.device)
+    for block in rows.blocks(nodes, width=num_probes * num_seen):
+        scores = multiply(rows.take_with_constant(block), flat).view(len(block), num_probes, num_seen)
+        truth = torch.from_numpy(np.searchsorted(classes, labels[block])).to(weights.device)
+        log_sigmoids = torch.nn.functional.logsigmoid(scores.double())
+        of_truth = log_sigmoids.gather(2, truth[:, None, None].expand(-1, num_probes, 1))[:, :, 0]
+        loss += (log_sigmoids.logsumexp(2) - of_truth).sum(0)
+    return loss
+
+
+def gather_counts(counts: Sequence[Tensor]) -> np.ndarray[Any, Any]:
+    """What `count_correct` or `sum_log_losses` gave, of the same shape, on the host; the only wait for all."""
     return torch.stack([one.to(counts[0].device) for one in counts]).cpu().numpy()
 
 

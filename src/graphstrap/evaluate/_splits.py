@@ -69,6 +69,13 @@ def _published(splits: Splits, nodes: Index, column: int) -> Split:
     split = Split(*[_members(mask, nodes, column) for mask in (splits.train, splits.val, splits.test)])
     if len(split.train) == 0 or len(split.test) == 0:
         raise InputError(f"published split {column} has no labelled training or test node")
+    for name, nodes_of in (("train", split.train), ("val", split.val)):
+        num_shared = len(np.intersect1d(nodes_of, split.test))
+        if num_shared:
+            raise InputError(
+                f"published split {column} has {num_shared:,} labelled nodes both in {name} and in test: give masks "
+                "that share no node"
+            )
     return split
 
 

@@ -3,7 +3,8 @@
     features(u, v)  =  h_u / ||h_u||  *  h_v / ||h_v||                                  element by element
     score(u, v)     =  a logistic regression of those, fitted on the edges that are left and as many random pairs
     auc             =  how often a hidden edge scores above a random pair that is not linked, in percent
-    hits@50         =  the part of the hidden edges that score above the 50th best of those pairs, in percent
+    hits@50         =  the part of the hidden edges that score above the 50th best of those pairs, in percent; of fewer
+                       than 500 pairs the 50th best is no rare one, and it is left out
 
 The embeddings must come from the graph without the hidden edges, best from an encoder that never saw them.
 """
@@ -26,7 +27,7 @@ from graphstrap.sparse import row_starts
 Array = np.ndarray[Any, Any]
 
 HIDDEN_PART = 0.1
-HITS_AT = 50
+HITS_AT, MIN_FOR_HITS = 50, 500
 MAX_FITTED = 20_000  # edges that the regression is fitted on
 _MIN_EDGES = 20
 
@@ -62,8 +63,8 @@ def hide_edges(graph: Graph, *, part: float = HIDDEN_PART, seed: int = 0) -> Hid
     return HiddenEdges(remaining, hidden, unlinked[:num_hidden], seen, unlinked[num_hidden:])
 
 
-def evaluate_links(h: Embeddings, edges: HiddenEdges) -> tuple[float, float]:
-    """AUC and hits@50 of the embeddings of the remaining graph, both in percent."""
+def evaluate_links(h: Embeddings, edges: HiddenEdges) -> tuple[float, float | None]:
+    """AUC and hits@50, if there are pairs enough, of the embeddings of the remaining graph, both in percent."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import roc_auc_score
     from sklearn.preprocessing import MaxAbsScaler
@@ -78,15 +79,18 @@ def evaluate_links(h: Embeddings, edges: HiddenEdges) -> tuple[float, float]:
     scores = model.decision_function(scale.transform(_products(rows, np.concatenate([edges.hidden, edges.unlinked]))))
     found, others = scores[: len(edges.hidden)], scores[len(edges.hidden) :]
     auc = roc_auc_score(np.repeat([1, 0], [len(found), len(others)]), scores)
-    threshold = np.sort(others)[-min(HITS_AT, len(others))]
-    return 100.0 * float(auc), 100.0 * float((found > threshold).mean())
+    if len(others) < MIN_FOR_HITS:
+        return 100.0 * float(auc), None
+    return 100.0 * float(auc), 100.0 * float((found > np.sort(others)[-HITS_AT]).mean())
 
 
-def summarise_links(runs: list[tuple[float, float]], *, how: str) -> Evaluation:
+def summarise_links(runs: list[tuple[float, float | None]], *, how: str) -> Evaluation:
     """The evaluation of one or more draws; `how` says what saw which edges."""
-    aucs, hits = np.array(runs).T
-    deviation = f" ± {hits.std():.2f}" if len(runs) > 1 else ""
-    detail = f"{100 * HIDDEN_PART:.0f} % of the edges hidden, {how}; hits@{HITS_AT} {hits.mean():.2f}{deviation}"
+    aucs, hits = np.array([auc for auc, _ in runs]), [one for _, one in runs if one is not None]
+    detail = f"{100 * HIDDEN_PART:.0f} % of the edges hidden, {how}"
+    if hits:
+        deviation = f" ± {np.std(hits):.2f}" if len(hits) > 1 else ""
+        detail += f"; hits@{HITS_AT} {np.mean(hits):.2f}{deviation}"
     return Evaluation("links", "auc", float(aucs.mean()), float(aucs.std()), tuple(aucs.tolist()), detail)
 
 
@@ -101,17 +105,23 @@ def select_edges(graph: Graph, keep: Tensor) -> Graph:
 
 
 def _unlinked_pairs(keys: Array, num_nodes: int, count: int, random: np.random.Generator) -> Array:
-    """Random pairs of different nodes that are not among the sorted `keys`."""
-    if num_nodes * (num_nodes - 1) // 2 < 2 * (len(keys) + count):
+    """Random pairs of different nodes that are not among the sorted `keys`, no pair twice."""
+    num_pairs = num_nodes * (num_nodes - 1) // 2
+    num_unlinked = num_pairs - int((keys // num_nodes != keys % num_nodes).sum())
+    if num_unlinked < count:
         raise InputError(
-            "the protocol 'links' needs more pairs without an edge: more than half of all pairs are linked"
+            f"the protocol 'links' needs more pairs without an edge: {count:,}, while the graph has {num_unlinked:,}"
         )
+    if num_pairs < 4 * (len(keys) + count):  # so few that all can be listed
+        low, high = np.triu_indices(num_nodes, 1)
+        return _pairs(random.permutation(np.setdiff1d(low * num_nodes + high, keys))[:count], num_nodes)
     found = np.zeros(0, dtype=np.int64)
     while len(found) < count:
         ends = random.integers(num_nodes, size=(2 * count, 2))
         drawn = ends.min(1) * num_nodes + ends.max(1)
         place = np.minimum(np.searchsorted(keys, drawn), len(keys) - 1)
         found = np.concatenate([found, drawn[(keys[place] != drawn) & (ends[:, 0] != ends[:, 1])]])
+        found = found[np.sort(np.unique(found, return_index=True)[1])]  # each where it was drawn first
     return _pairs(found[:count], num_nodes)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +109,7 @@ def _check(
     words = praise(
         mean_records([one.records for one in members]),
         recipe.encoder.embedding_size,
-        sum(gains) / len(gains) if gains else None,
+        replace(gains[0], points=sum(one.points for one in gains) / len(gains)) if gains else None,
         of=f"All {len(members)} seeds are healthy, on average",
     )
     return healths, join_health(healths, words)

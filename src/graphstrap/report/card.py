@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from graphstrap.environment import graphstrap_version
+from graphstrap.errors import InputError
 from graphstrap.evaluate import Evaluation
 from graphstrap.io.atomic import atomic_write
 from graphstrap.model import Model
+from graphstrap.plain import read_plain_text
 from graphstrap.run import Run
 
 _USE = """```python
@@ -25,12 +27,27 @@ h = model.embed(graph)  # a gs.Graph with the same feature columns: (N, {size}) 
 ```"""
 
 
-def write_model_folder(run: Run, model: Model, folder: Path, *, evaluations: Sequence[Evaluation] = ()) -> None:
-    """Write the three files; the folder is made where it is missing."""
+def check_model_folder(folder: Path) -> None:
+    """A folder that may be written to is missing, empty, or a model folder of Graphstrap, whose files are replaced."""
+    if (folder / "run.json").exists():
+        raise InputError(f"{folder} is a run folder: choose another --to")
+    try:
+        is_empty = not folder.exists() or next(folder.iterdir(), None) is None
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written to: {error.strerror or error}") from error
+    if not is_empty and not _is_ours(folder / "config.json"):
+        raise InputError(f"{folder} holds files that are not a model folder of Graphstrap: choose another --to")
+
+
+def write_model_folder(
+    run: Run, model: Model, folder: Path, *, evaluations: Sequence[Evaluation] = (), why_not: str = ""
+) -> None:
+    """Write the three files; the folder is made where it is missing. `why_not` says why there are no evaluations."""
+    check_model_folder(folder)
     model.save(folder)
     for name, text in (
         ("config.json", json.dumps(model_config(run, model), indent=2) + "\n"),
-        ("README.md", model_card(run, model, evaluations)),
+        ("README.md", model_card(run, model, evaluations, why_not=why_not)),
     ):
         with atomic_write(folder / name) as temporary:
             temporary.write_text(text, encoding="utf-8")
@@ -49,7 +66,7 @@ def model_config(run: Run, model: Model) -> dict[str, Any]:
     }
 
 
-def model_card(run: Run, model: Model, evaluations: Sequence[Evaluation]) -> str:
+def model_card(run: Run, model: Model, evaluations: Sequence[Evaluation], *, why_not: str = "") -> str:
     """Markdown with the Hub's header. Names that a user gave stand as code, on one line."""
     graph, recipe = run.info["graph"], run.recipe
     size = recipe.encoder.embedding_size + model.num_own_columns
@@ -71,8 +88,7 @@ def model_card(run: Run, model: Model, evaluations: Sequence[Evaluation]) -> str
         f"| method | {recipe.method.name}, {recipe.train.steps:,} steps, seed {run.info['seed']} |",
         f"| encoder | {recipe.encoder.name}, layers {list(recipe.encoder.hidden_sizes)}, {size} columns out |",
     ]
-    why_not = "it has learned from the labels at hand" if by_labels else "the graph has no labels"
-    scores = [f"- {one}" for one in evaluations] or [f"Not evaluated: {why_not}."]
+    scores = [f"- {one}" for one in evaluations] or [f"Not evaluated{f': {why_not}' if why_not else ''}."]
     parts = [
         "\n".join(header),
         f"# Node embeddings of {_code(graph.get('name', 'graph'))}",
@@ -84,6 +100,14 @@ def model_card(run: Run, model: Model, evaluations: Sequence[Evaluation]) -> str
         " nodes that are like those it was trained on.",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _is_ours(config: Path) -> bool:
+    try:
+        found = json.loads(read_plain_text(config))
+    except (InputError, ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and found.get("library_name") == "graphstrap"
 
 
 def _code(name: str) -> str:

@@ -5,6 +5,7 @@ A column is one of numbers (float32, NaN where there is none) or of categories (
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,8 @@ MAX_CATEGORIES = 1000
 NUM_TRAITS = 8
 NUM_CLUSTERS = 12
 _CLUSTER_SAMPLE = 5_000
+_WHOLE_BELOW = 2**24  # float32 has every whole number; fractions are shown by a few digits anyway
+_LEADING_ZERO = re.compile(r"\s*[+-]?0\d")
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,19 +79,33 @@ def cluster_column(h: Array, *, num_clusters: int, seed: int = 0) -> Column:
 
 def text_column(title: str, texts: Array) -> Column:
     """Numbers where all cells are numbers, else the `MAX_CATEGORIES` most frequent texts; others are none."""
-    filled = texts[texts != ""]
-    try:
-        numbers = np.where(texts == "", "nan", texts).astype(np.float32)
-        if len(filled) and bool(np.isfinite(numbers[texts != ""]).all()):
-            return Column(title, numbers)
-    except ValueError:
-        pass
+    numbers = _as_numbers(texts)
+    if numbers is not None:
+        return Column(title, numbers)
     names, codes, counts = np.unique(texts, return_inverse=True, return_counts=True)
     order = np.argsort(-counts, kind="stable")
     order = order[names[order] != ""][:MAX_CATEGORIES]
     place = np.full(len(names), -1, dtype=np.int32)
     place[order] = np.arange(len(order))
     return Column(title, place[codes.reshape(-1)], tuple(names[order].tolist()))
+
+
+def _as_numbers(texts: Array) -> Array | None:
+    """float32, NaN for an empty cell; None where cells are no numbers, or would not be shown as they are: telephone
+    numbers, keys and times have leading zeros, or more digits than float32."""
+    filled = texts[texts != ""]
+    if not len(filled) or any(_LEADING_ZERO.match(text) for text in filled.tolist()):
+        return None
+    try:
+        wanted = np.where(texts == "", "nan", texts).astype(np.float64)
+    except ValueError:
+        return None
+    size = np.abs(wanted[texts != ""])
+    if not bool((size <= np.finfo(np.float32).max).all()):  # nor is a cell that says nan
+        return None
+    numbers = wanted.astype(np.float32)
+    is_kept = (numbers[texts != ""] == wanted[texts != ""]) | (size < _WHOLE_BELOW)
+    return numbers if bool(is_kept.all()) else None
 
 
 def traits(graph: Graph) -> Traits | None:

@@ -4,7 +4,7 @@
     collapsed     spread below 0.05: nodes are all alike; or an effective rank below 2 or 3 % of the columns
     shrinking     the effective rank ends below a third of its highest value after the first quarter of the log
     undertrained  a quarter or more of the loss's whole fall came in the last third of the steps; or hardly any fall
-    nothing added an untrained encoder does as well by the labels
+    nothing added an untrained encoder does as well by the labels, or as well as so few test nodes can tell
     unfinished    the run was cut
 
 Pure functions of the records; thresholds are constants below.
@@ -26,8 +26,28 @@ LATE_FALL_SHARE = 0.25
 LEAST_FALL = 0.02  # of the first loss
 MAX_GROWTH = 100.0  # of the mean length
 LEAST_GAIN = 0.5  # points above an untrained encoder
+NUM_ERRORS = 2.0  # standard errors that a gain must exceed to be told from chance
 
 _ORDER = ("bad", "warning")
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Points by which embeddings beat an untrained encoder.
+
+        error = 100 sqrt(p (1 - p) / n)    p: the mean of both accuracies, n: test nodes
+
+    the standard error of a proportion. That of a difference on the same nodes is about as large where half of the
+    mistakes are made by both.
+    """
+
+    points: float
+    error: float
+    num_tested: int
+
+    @property
+    def is_chance(self) -> bool:
+        return abs(self.points) <= NUM_ERRORS * self.error
 
 
 @dataclass(frozen=True)
@@ -55,7 +75,7 @@ def check_health(
     steps: int,
     embedding_size: int,
     finished: bool,
-    gain: float | None = None,
+    gain: Gain | None = None,
 ) -> Health:
     """Judge a run.
 
@@ -64,7 +84,7 @@ def check_health(
         steps: how many the recipe asks for.
         embedding_size: columns of the encoder's output.
         finished: whether the run has left a model.
-        gain: points by which the embeddings beat an untrained encoder, where labels allow to say so.
+        gain: over an untrained encoder, where labels allow to say so.
     """
     found = [
         find_divergence(records),
@@ -137,15 +157,20 @@ def find_undertraining(records: Records) -> Finding | None:
     return None
 
 
-def find_no_gain(gain: float | None) -> Finding | None:
-    if gain is None or gain >= LEAST_GAIN:
+def find_no_gain(gain: Gain | None) -> Finding | None:
+    if gain is None or gain.points >= LEAST_GAIN:
         return None
-    text = f"Training added nothing that the labels can see: {_signed(gain)} points against an untrained encoder."
+    text = f"Training added nothing that the labels can see: {_signed(gain.points)} points against an untrained encoder"
+    text += f", which {_on(gain)} cannot be told from none." if gain.is_chance else "."
     advice = (
         "The labels may not follow the graph, or an untrained encoder finds them already: compare with raw features "
         "below. Try --set encoder.own_features=16, a lower train.learning_rate, or another recipe."
     )
     return Finding("nothing added", "warning", text, advice)
+
+
+def _on(gain: Gain) -> str:
+    return f"on {gain.num_tested:,} test nodes"
 
 
 def _signed(points: float) -> str:
@@ -158,7 +183,7 @@ def _unfinished(records: Records, steps: int) -> Finding:
     return Finding("unfinished", "warning", text, "Go on where it was cut with `graphstrap resume`.")
 
 
-def praise(records: Records, embedding_size: int, gain: float | None, *, of: str = "The run is healthy") -> str:
+def praise(records: Records, embedding_size: int, gain: Gain | None, *, of: str = "The run is healthy") -> str:
     """One sentence about a run in which nothing is wrong."""
     losses, ranks = _values(records, "loss"), _values(records, "effective_rank")
     parts = []
@@ -167,7 +192,11 @@ def praise(records: Records, embedding_size: int, gain: float | None, *, of: str
     if ranks:
         parts.append(f"the embedding uses {ranks[-1]:.0f} of its {embedding_size} dimensions")
     if gain is not None:
-        parts.append(f"it beats an untrained encoder by {gain:.1f} points")
+        parts.append(
+            f"{_on(gain)} it cannot be told apart from an untrained encoder ({_signed(gain.points)} points)"
+            if gain.is_chance
+            else f"it beats an untrained encoder by {gain.points:.1f} points"
+        )
     return f"{of}: {_join(parts)}." if parts else "The run is finished; it logged nothing to judge it by."
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,10 @@ import numpy as np
 from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL, random_init
 from graphstrap.evaluate import has_published_splits, has_seen_test_labels
+from graphstrap.evaluate._splits import published
 from graphstrap.graph import Graph
 from graphstrap.hidden_edges import score_links
-from graphstrap.report.scores import Confusion, Scores, confuse, has_classes, score
+from graphstrap.report.scores import MAX_LABELLED, Confusion, Scores, confuse, has_classes, score
 
 Array = np.ndarray[Any, Any]
 
@@ -43,36 +44,59 @@ def find_out(
 ) -> Knowledge:
     """Evaluate models that differ by their seed, raw features and an untrained encoder beside.
 
-    `protocols` None: PROTOCOLS, the published splits where there are any; without labels hidden edges, by the encoder
-    as it is. `links` that is asked for trains anew.
+    `protocols` are run as they are given, and one that cannot be is refused; `links` among them trains anew. None:
+    PROTOCOLS, and the published splits where there are any; without labels hidden edges, by the encoder as it is.
     """
     model, h = models[0], embeddings[0]
-    if not has_classes(graph):
-        asked = protocols is not None and "links" in protocols
-        return Knowledge(graph, h, _by_links(model, graph, asked=asked), None)
-    candidates: dict[str, Sequence[Any]] = {}
-    if len(graph.features) == 1 and graph.x is not None:
-        candidates["raw features"] = [graph.x]
-    candidates["random init"] = [random_init(graph, model.recipe_, seed=model.seed, device=model.device)]
-    candidates[model.recipe_.method.name] = embeddings
-    chosen = [name for name in protocols or PROTOCOLS if name != "links"]
-    if "public" not in chosen and has_published_splits(graph):
-        chosen.insert(0, "public")
-    chosen = [name for name in chosen if not has_seen_test_labels(model.recipe_, graph, protocol=name)]
-    scores = score(candidates, graph, executor=executor, protocols=chosen, num_runs=num_runs) if chosen else Scores({})
-    if protocols is not None and "links" in protocols:
-        scores.tables["links"] = score_links(model, graph)
+    if protocols is None and not has_classes(graph):
+        return Knowledge(graph, h, _by_links(model, graph), None)
+    chosen, note = (list(protocols), "") if protocols is not None else _usual(model, graph)
+    _check_honest(model, graph, protocols or ())
+    by_labels = [name for name in chosen if name != "links"]
+    scores = Scores({})
+    if by_labels:
+        candidates: dict[str, Sequence[Any]] = {}
+        if len(graph.features) == 1 and graph.x is not None:
+            candidates["raw features"] = [graph.x]
+        candidates["random init"] = [random_init(graph, model.recipe_, seed=model.seed, device=model.device)]
+        candidates[model.recipe_.method.name] = embeddings
+        scores = score(candidates, graph, executor=executor, protocols=by_labels, num_runs=num_runs)
+    tables = {**scores.tables, **({"links": score_links(model, graph)} if "links" in chosen else {})}
+    notes = "; ".join(one for one in (scores.note, note) if one)
+    scores = replace(scores, tables={name: tables[name] for name in chosen}, note=notes)
     learned = has_seen_test_labels(model.recipe_, graph, protocol="paper")  # what confusions are counted on
-    return Knowledge(graph, h, scores, None if learned else confuse(h, graph))
+    return Knowledge(graph, h, scores, None if learned or not has_classes(graph) else confuse(h, graph))
 
 
-def _by_links(model: BGRL, graph: Graph, *, asked: bool) -> Scores | None:
+def _usual(model: BGRL, graph: Graph) -> tuple[list[str], str]:
+    """The protocols of a report for which nobody asked for others, and what is left out because it takes too long."""
+    names, note = list(PROTOCOLS), ""
+    if has_published_splits(graph) and graph.labels is not None:
+        splits = published(graph.splits, np.flatnonzero(graph.labels.numpy() >= 0))
+        num_fitted = max(len(split.train) + len(split.val) for split in splits)
+        if num_fitted <= MAX_LABELLED:
+            names.insert(0, "public")
+        else:
+            note = (
+                f"the published split has {num_fitted:,} nodes to fit on and was left out: --protocol public takes it"
+            )
+    return [name for name in names if not has_seen_test_labels(model.recipe_, graph, protocol=name)], note
+
+
+def _check_honest(model: BGRL, graph: Graph, protocols: Sequence[str]) -> None:
+    for name in protocols:
+        if has_seen_test_labels(model.recipe_, graph, protocol=name):
+            raise InputError(
+                f"this model has learned from labels that the protocol {name!r} tests on: give the node table a split "
+                "column and take 'public', or take 'links'"
+            )
+
+
+def _by_links(model: BGRL, graph: Graph) -> Scores | None:
     """Hidden edges; what cannot be hidden, in a graph that is too small, is no reason to have no report."""
-    if graph.num_edges > MAX_LINKS and not asked:
+    if graph.num_edges > MAX_LINKS:
         return None
     try:
-        return Scores({"links": score_links(model, graph, refit=asked)})
+        return Scores({"links": score_links(model, graph, refit=False)})
     except InputError:
-        if asked:
-            raise
         return None

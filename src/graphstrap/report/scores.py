@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from graphstrap.evaluate import Evaluation, evaluate, fit_probe
+from graphstrap.evaluate import BY_PUBLISHED_SPLITS, Evaluation, evaluate, fit_probe
+from graphstrap.evaluate._splits import MIN_NODES, fifths, published, run_generator, tenths
 from graphstrap.graph import Graph
+from graphstrap.report.health import Gain
 from graphstrap.seeds import over_seeds
 
 Array = np.ndarray[Any, Any]
@@ -29,7 +31,7 @@ class Scores:
     tables: dict[str, dict[str, Evaluation]]
     note: str = ""
     by_seed: tuple[float, ...] = ()  # the mean of each trained one by the first protocol
-    gains: tuple[float, ...] = ()  # what each has over an untrained encoder by it, where there is room for more
+    gains: tuple[Gain, ...] = ()  # what each has over an untrained encoder by it, where there is room for more
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,11 +47,20 @@ class Confusion:
 
 def has_classes(graph: Graph) -> bool:
     """Whether there is one label a node, and enough of them to evaluate."""
-    if graph.labels is None or graph.labels.dim() != 1:
-        return False
+    return not why_no_classes(graph)
+
+
+def why_no_classes(graph: Graph) -> str:
+    """Why labels cannot be evaluated with, in words; nothing where they can."""
+    if graph.labels is None:
+        return "the graph has no labels"
+    if graph.labels.dim() != 1:
+        return "nodes have several labels each"
     labels = graph.labels.numpy()
     known = labels[labels >= 0]
-    return len(known) >= 10 and len(np.unique(known)) >= 2
+    if len(known) < MIN_NODES:
+        return f"labelled nodes are {len(known)}, and an evaluation needs {MIN_NODES}"
+    return "" if len(np.unique(known)) >= 2 else "all labels are of one class"
 
 
 def score(
@@ -61,17 +72,22 @@ def score(
     num_runs: int,
     seed: int = 0,
 ) -> Scores:
-    """Evaluate candidates, the trained one last, on at most `MAX_LABELLED` labelled nodes.
+    """Evaluate candidates, the trained one last, on at most `MAX_LABELLED` labelled nodes; a published split as it is.
 
     A candidate is one array of embeddings, or one for each seed; all are evaluated on the same splits.
     """
-    graph, note = _sample_labels(graph, seed)
+    sampled, note = _sample_labels(graph, seed)
+    note = "" if set(protocols) <= set(BY_PUBLISHED_SPLITS) else note
+    how: dict[str, dict[str, Any]] = {
+        name: {
+            "graph": graph if name in BY_PUBLISHED_SPLITS else sampled,
+            "num_runs": 1 if name == "clustering" else num_runs,  # the best of several starts, as long as ten probes
+        }
+        for name in protocols
+    }
     waiting = {
         protocol: {
-            name: [
-                executor.submit(evaluate, h, graph, protocol=protocol, num_runs=_runs(protocol, num_runs), seed=seed)
-                for h in arrays
-            ]
+            name: [executor.submit(evaluate, h, protocol=protocol, seed=seed, **how[protocol]) for h in arrays]
             for name, arrays in candidates.items()
         }
         for protocol in protocols
@@ -84,12 +100,28 @@ def score(
     rows = list(next(iter(found.values())).values()) if found else []
     by_seed = tuple(one.mean for one in rows[-1]) if rows else ()
     untrained = rows[-2][0].mean if len(rows) > 1 else 100.0
-    return Scores(tables, note, by_seed, tuple(mean - untrained for mean in by_seed) if untrained < 98 else ())
+    if untrained >= 98:
+        return Scores(tables, note, by_seed)
+    num_tested = _num_tested(how[protocols[0]]["graph"], protocols[0], seed=seed)
+    return Scores(tables, note, by_seed, tuple(_gain(mean, untrained, num_tested) for mean in by_seed))
 
 
-def _runs(protocol: str, num_runs: int) -> int:
-    """Each run of the clustering is the best of several starts already, and takes the time of ten probes."""
-    return 1 if protocol == "clustering" else num_runs
+def _gain(mean: float, untrained: float, num_tested: int) -> Gain:
+    part = min(max((mean + untrained) / 200, 0.0), 1.0)
+    return Gain(mean - untrained, 100 * (part * (1 - part) / num_tested) ** 0.5, num_tested)
+
+
+def _num_tested(graph: Graph, protocol: str, *, seed: int) -> int:
+    """The number of nodes that a run of the protocol is tested on; of published splits, of the first."""
+    assert graph.labels is not None
+    several = graph.labels.dim() == 2
+    nodes = np.arange(graph.num_nodes) if several else np.flatnonzero(graph.labels.numpy() >= 0)
+    if protocol in BY_PUBLISHED_SPLITS:
+        return len(published(graph.splits, nodes, protocol=protocol)[0].test)
+    if protocol == "clustering":
+        return len(nodes)
+    draw = fifths if protocol == "reference" else tenths
+    return len(draw(nodes, run_generator(seed, 0)).test)
 
 
 def confuse(h: Array, graph: Graph, *, seed: int = 0) -> Confusion:
@@ -134,7 +166,9 @@ def _largest(names: Sequence[str], counts: Array) -> tuple[tuple[str, ...], Arra
 
 
 def _sample_labels(graph: Graph, seed: int) -> tuple[Graph, str]:
-    assert graph.labels is not None
+    """A graph with fewer labels for what draws nodes at random, and what to say of it."""
+    if graph.labels is None or graph.labels.dim() != 1:
+        return graph, ""
     labels = graph.labels.numpy()
     known = np.flatnonzero(labels >= 0)
     if len(known) <= MAX_LABELLED:
@@ -142,5 +176,8 @@ def _sample_labels(graph: Graph, seed: int) -> tuple[Graph, str]:
     kept = np.full(len(labels), -1, dtype=np.int64)
     chosen = np.random.default_rng(seed).permutation(known)[:MAX_LABELLED]
     kept[chosen] = labels[chosen]
-    note = f"on a random {MAX_LABELLED:,} of the {len(known):,} labelled nodes; `graphstrap evaluate` takes all"
+    note = (
+        f"random splits and clusters are of a random {MAX_LABELLED:,} of the {len(known):,} labelled nodes; "
+        "`graphstrap evaluate` takes all"
+    )
     return replace(graph, labels=torch.from_numpy(kept)), note

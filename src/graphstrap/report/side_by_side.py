@@ -17,6 +17,7 @@ _NUM_AT_ONCE = 2
 @contextmanager
 def side_by_side() -> Iterator[Executor]:
     """Takes functions by `submit`. With one core, or where one was asked for, they run one after the other."""
+    _import_for_all()
     num_threads = torch.get_num_threads()
     num_at_once = min(_NUM_AT_ONCE, num_threads)
     share = num_threads // num_at_once
@@ -29,9 +30,18 @@ def side_by_side() -> Iterator[Executor]:
         torch.set_num_threads(num_threads)
 
 
+def _import_for_all() -> None:
+    """What work imports where it needs it: two threads that enter a package by different doors can each find a module
+    of it half made, so that one thread goes first."""
+    import sklearn.cluster
+    import sklearn.linear_model
+    import sklearn.metrics
+    import sklearn.multiclass
+    import sklearn.preprocessing  # noqa: F401
+
+
 def _take(num_threads: int) -> None:
     """For PyTorch, and for scikit-learn, which counts threads for itself."""
-    import sklearn.cluster  # noqa: F401
     from threadpoolctl import threadpool_limits
 
     torch.set_num_threads(num_threads)

@@ -145,10 +145,12 @@ function makeToolbar(map) {
 function findNodes(ids, text) {
   const wanted = text.toLowerCase();
   const groups = [[], [], []];
-  for (let node = 0; node < ids.length && groups[1].length < MAX_MATCHES; node++) {
+  for (let node = 0; node < ids.length; node++) {
     const id = ids[node].toLowerCase();
     const at = id.indexOf(wanted);
-    if (at >= 0) groups[id === wanted ? 0 : at === 0 ? 1 : 2].push(node);
+    if (at < 0) continue;
+    const group = groups[id === wanted ? 0 : at === 0 ? 1 : 2];
+    if (group.length < MAX_MATCHES) group.push(node);
   }
   return groups.flat().slice(0, MAX_MATCHES);
 }
