@@ -28,11 +28,12 @@ h = model.embed(graph)  # a gs.Graph with the same feature columns: (N, {size}) 
 
 
 def check_model_folder(folder: Path) -> None:
-    """A folder that may be written to is missing, empty, or a model folder of Graphstrap, whose files are replaced."""
+    """A folder that may be written to is missing, empty but for hidden files (a clone is), or a model folder of
+    Graphstrap, whose files are replaced."""
     if (folder / "run.json").exists():
         raise InputError(f"{folder} is a run folder: choose another --to")
     try:
-        is_empty = not folder.exists() or next(folder.iterdir(), None) is None
+        is_empty = not folder.exists() or all(path.name.startswith(".") for path in folder.iterdir())
     except OSError as error:
         raise InputError(f"{folder} cannot be written to: {error.strerror or error}") from error
     if not is_empty and not _is_ours(folder / "config.json"):
