@@ -91,7 +91,7 @@ TABLES = {
                 "grace",
                 "bgrl",
                 "bgrl-best",
-                "gca",
+                "gca-pagerank",
                 "barlow-twins",
                 "label-propagation",
                 "supervised-mlp",

@@ -263,7 +263,6 @@ VARIANTS: dict[str, Variant] = {
     "bgrl-pagerank": Variant("BGRL, PageRank", settings=_adaptive("pagerank")),
     "bgrl-eigenvector": Variant("BGRL, eigenvector", settings=_adaptive("eigenvector")),
     "bgrl-projector": Variant("BGRL with a projector", settings={"method.projector_size": 256}),
-    "gca": _gca("GCA", "pagerank"),
     "gca-standard": _gca("GCA, standard", "none"),
     "gca-degree": _gca("GCA, degree", "degree"),
     "gca-pagerank": _gca("GCA, PageRank", "pagerank"),
