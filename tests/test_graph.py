@@ -132,6 +132,9 @@ def test_fingerprint_sees_all_that_training_sees() -> None:
     ]
     more += [{"node_times": torch.arange(20)}, {"node_times": torch.ones(20)}]
     assert len({replace(graph, **one).fingerprint for one in more} | {graph.fingerprint}) == 7
+    before = graph.fingerprint
+    assert all(replace(graph, **one).has_fingerprint(before) for one in more)  # of runs from before they were seen
+    assert not replace(graph, **more[0]).has_fingerprint(replace(graph, **more[1]).fingerprint)
     as_stored = replace(graph, edge_types=kinds.to(torch.uint8)).fingerprint
     assert as_stored == replace(graph, edge_types=kinds).fingerprint
 

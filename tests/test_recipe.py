@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from graphstrap.errors import InputError
-from graphstrap.recipe import EncoderRecipe, Recipe, TrainRecipe
+from graphstrap.recipe import EncoderRecipe, Recipe, TrainRecipe, check_new
 from graphstrap.recipe_files import parse_recipe
 from graphstrap.setting import parse_settings
 
@@ -64,11 +64,13 @@ def test_wrong_settings_are_named(assignment: str, words: str) -> None:
 
 
 def test_settings_that_there_are_no_more_are_read_where_they_changed_nothing() -> None:
-    assert parse_recipe("[method]\ndropout_prob = 0.0", origin="old.toml").method == Recipe().method
+    assert parse_recipe("[method]\ndropout_prob = 0.3", origin="old.toml").method == Recipe().method
 
 
 def test_gca_has_a_centrality_unless_it_is_said_to_have_none() -> None:
     assert Recipe().with_settings({"method.name": "gca"}).views.centrality == "pagerank"
+    by_degree = Recipe().with_settings({"views.centrality": "degree"})
+    assert by_degree.with_settings({"method.name": "gca"}).views.centrality == "degree"
     for chosen in ("none", "degree"):
         settings = {"method.name": "gca", "views.centrality": chosen}
         recipe = Recipe().with_settings(settings)
@@ -101,8 +103,9 @@ def test_gca_has_a_centrality_unless_it_is_said_to_have_none() -> None:
     ],
 )
 def test_settings_that_do_not_go_together(settings: dict[str, Any], words: str) -> None:
+    recipe = Recipe().with_settings(settings)  # which a model from before may have
     with pytest.raises(InputError, match=words):
-        Recipe().with_settings(settings)
+        check_new(recipe)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from graphstrap.graph import Graph
 from graphstrap.io.parts import Part
 from graphstrap.many_graphs import training_part
 from graphstrap.own_features import neighbor_likeness
-from graphstrap.recipe import DataRecipe, EncoderRecipe, MethodRecipe, Recipe, TrainRecipe, ViewsRecipe
+from graphstrap.recipe import DataRecipe, EncoderRecipe, MethodRecipe, Recipe, TrainRecipe, ViewsRecipe, check_new
 from graphstrap.recipe_files import load_recipe
 
 
@@ -78,7 +78,9 @@ def resolve_recipe(recipe: str | Recipe, graph: Graph, settings: Mapping[str, An
         recipe, reasons = choose_recipe(training_part(graph, settings.get("data.training_graphs", "all")))
     elif isinstance(recipe, str):
         recipe = load_recipe(recipe)
-    return recipe.with_settings(settings), reasons
+    resolved = recipe.with_settings(settings)
+    check_new(resolved)
+    return resolved, reasons
 
 
 def _reasons(s: Statistics, recipe: Recipe) -> list[str]:

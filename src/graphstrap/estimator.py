@@ -138,7 +138,7 @@ class BGRL:
     @classmethod
     def of_run(cls, run: Run, graph: Graph) -> Self:
         """The estimator of an unfinished run, as it was before training began."""
-        if run.info["graph"]["fingerprint"] != graph.fingerprint:
+        if not graph.has_fingerprint(run.info["graph"]["fingerprint"]):
             raise InputError(f"the graph has changed since {run.folder} was started: fit it anew, into another folder")
         labels = describe_labels(graph, run.recipe).get("labels")
         if run.info["graph"].get("labels", labels) != labels:

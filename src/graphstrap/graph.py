@@ -327,11 +327,18 @@ class Graph:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of all that training sees: the same graph has the same fingerprint on every machine."""
+        return self._fingerprint(with_all=True)
+
+    def has_fingerprint(self, known: str) -> bool:
+        """Whether that is this graph's, or was before types and columns of edges and times of nodes were seen."""
+        return known == self.fingerprint or known == self._fingerprint(with_all=False)
+
+    def _fingerprint(self, *, with_all: bool) -> str:
         offsets = [self.type_offsets, self.graph_offsets] if self.num_graphs > 1 else [self.type_offsets]
         types = self.edge_types
         if types is not None and len(types) and int(types.max()) < 256:
             types = types.to(torch.uint8)  # as a store may have them
-        of_edges = (self.edge_weights, types, self.edge_columns, self.node_times)
+        of_edges = (self.edge_weights, *((types, self.edge_columns, self.node_times) if with_all else ()))
         tensors = [self.indptr, self.indices, *(one for one in of_edges if one is not None)]
         tensors += [tensor for block in self.features for tensor in block_tensors(block)]
         return fingerprint_of(offsets, self.external_ids, tensors)

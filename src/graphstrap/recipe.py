@@ -210,10 +210,6 @@ class Recipe:
             )
         if self.train.graphs_per_step and self.method.name in ("deepwalk", "node2vec"):
             raise InputError(f"{self.method.name} knows nodes by number, so it sees all graphs: use graphs_per_step=0")
-        if self.method.embed_with == "target" and self.method.name != "bgrl":
-            raise InputError(
-                f"method.embed_with=target is for bgrl, whose target it is: leave it for {self.method.name}"
-            )
         _check_encoder(self.encoder)
 
     def with_settings(self, settings: Mapping[str, Any]) -> Recipe:
@@ -240,7 +236,7 @@ class Recipe:
             rules = {f.name: f.metadata for f in fields(SECTIONS[section])}
             checked = {}
             for key, value in values.items():
-                if RETIRED.get(f"{section}.{key}", ...) == value:
+                if f"{section}.{key}" in RETIRED:
                     continue
                 check_key(f"{section}.{key}", [f"{section}.{name}" for name in rules])
                 checked[key] = checked_value(f"{section}.{key}", value, kinds[key], rules[key])
@@ -248,7 +244,8 @@ class Recipe:
                 checked["warmup_steps"] = round(self.train.warmup_steps * checked["steps"] / self.train.steps)
             changes[section] = replace(getattr(self, section), **checked)
         method, views = changes.get("method", self.method), changes.get("views", self.views)
-        if method.name == "gca" != self.method.name and "centrality" not in tree.get("views", {}):
+        is_new, is_named = method.name == "gca" != self.method.name, "centrality" in tree.get("views", {})
+        if is_new and not is_named and views.centrality == "none":
             changes["views"] = replace(views, centrality="pagerank")  # without any, it would be GRACE
         return replace(self, **changes)
 
@@ -260,8 +257,8 @@ class Recipe:
         return "\n".join(lines) + "\n"
 
 
-# Settings that there are no more, with the value that changed nothing: run folders from before have them.
-RETIRED: dict[str, Any] = {"method.dropout_prob": 0.0}
+# Settings that there are no more, and that changed nothing: recipes in run folders from before have them.
+RETIRED = frozenset({"method.dropout_prob"})
 
 SECTIONS: dict[str, Any] = {
     "data": DataRecipe,
@@ -296,6 +293,33 @@ def num_labelled_roots(recipe: Recipe) -> int:
     return min(max(1, round(size / (1.0 + recipe.method.unlabelled_ratio))), size)
 
 
+def check_new(recipe: Recipe) -> None:
+    """What training must not begin with, though models from before may have it: settings that do nothing, or harm."""
+    sampling, method, name = recipe.sampling, recipe.method, recipe.encoder.name
+    if method.embed_with == "target" and method.name != "bgrl":
+        raise InputError(f"method.embed_with=target is for bgrl, whose target it is: leave it for {method.name}")
+    if not recipe.encoder.bias and name in ("gat", "mpnn", "mlp"):
+        raise InputError(f"encoder.bias=false is for gcn and mean-pooling: leave it true for {name}")
+    ignored = [name for name in ("by_time", "root_types", "disjoint") if getattr(sampling, name)]
+    if ignored and not sampling.fan_outs:
+        raise InputError(
+            f"sampling.{ignored[0]} is for sampled batches: set sampling.fan_outs with it, or leave it out"
+        )
+    if sampling.root_types and recipe.method.name == "semi-supervised":
+        raise InputError(
+            "semi-supervised takes its roots from the node types that have labels: leave sampling.root_types out"
+        )
+    if not sampling.fan_outs:
+        return
+    is_mixed = recipe.method.name == "semi-supervised" and sampling.disjoint  # what learns from labels sees these alone
+    num_roots = num_labelled_roots(recipe) if is_mixed else sampling.batch_size
+    if num_roots == 1 and (recipe.encoder.norm == "batch" or recipe.method.name == "barlow-twins"):
+        raise InputError(
+            f"a batch of {sampling.batch_size} roots has one {'with a label' if is_mixed else 'alone'}, and nothing can"
+            " be normalised over it: give a larger sampling.batch_size"
+        )
+
+
 def _check_encoder(encoder: EncoderRecipe) -> None:
     """Settings that do not go together."""
     name = encoder.name
@@ -303,8 +327,6 @@ def _check_encoder(encoder: EncoderRecipe) -> None:
         raise InputError(f"encoder.norm=graph is for gcn and mean-pooling: take batch, layer or none for {name}")
     if encoder.weight_standardization and name == "mpnn":
         raise InputError("encoder.weight_standardization is not for mpnn: switch it off")
-    if not encoder.bias and name in ("gat", "mpnn", "mlp"):
-        raise InputError(f"encoder.bias=false is for gcn and mean-pooling: leave it true for {name}")
     if encoder.linear_end and name != "gcn":
         raise InputError(f"encoder.linear_end is for gcn: switch it off for {name}")
     if name == "mpnn" and not encoder.hidden_sizes:
@@ -318,15 +340,6 @@ def _check_sampling(recipe: Recipe) -> None:
     sampling.by_hop()
     if sampling.by_time and not sampling.disjoint:
         raise InputError("sampling.by_time is per root: set sampling.disjoint = true with it")
-    ignored = [name for name in ("by_time", "root_types", "disjoint") if getattr(sampling, name)]
-    if ignored and not sampling.fan_outs:
-        raise InputError(
-            f"sampling.{ignored[0]} is for sampled batches: set sampling.fan_outs with it, or leave it out"
-        )
-    if sampling.root_types and recipe.method.name == "semi-supervised":
-        raise InputError(
-            "semi-supervised takes its roots from the node types that have labels: leave sampling.root_types out"
-        )
     if recipe.method.label_inputs and (not sampling.fan_outs or recipe.views.centrality != "none"):
         raise InputError(
             "method.label_inputs hides the labels of a batch's roots, and without sampling every node is one: "
@@ -343,13 +356,6 @@ def _check_sampling(recipe: Recipe) -> None:
         raise InputError(
             f"method {recipe.method.name} sees the whole graph at every step: leave sampling.fan_outs empty"
             f" (sampled batches are for {', '.join(SAMPLED_METHODS)})"
-        )
-    is_mixed = recipe.method.name == "semi-supervised" and sampling.disjoint  # what learns from labels sees these alone
-    num_roots = num_labelled_roots(recipe) if is_mixed else sampling.batch_size
-    if num_roots == 1 and (recipe.encoder.norm == "batch" or recipe.method.name == "barlow-twins"):
-        raise InputError(
-            f"a batch of {sampling.batch_size} roots has one {'with a label' if is_mixed else 'alone'}, and nothing can"
-            " be normalised over it: give a larger sampling.batch_size"
         )
     if recipe.encoder.norm == "graph":
         raise InputError(

@@ -255,6 +255,8 @@ def test_the_index_that_pandas_writes_is_an_id_or_nothing(tmp_path: Path) -> Non
     assert read_tables(edges, last).external_ids.tolist() == ["a", "b", "c"]
     asked = TableOptions(feature_columns=("column0", "f"))
     assert read_tables(edges, nodes, options=asked).feature_names == ("column0", "f")
+    named = write(tmp_path / "w.csv", ",v,weight\na,b,1\nb,c,2\n")
+    assert edge_set(read_tables(named, options=TableOptions(directed=True))) == {("a", "b"), ("b", "c")}
     headless = write(tmp_path / "h.csv", "1,2,5\n2,3,6\n")
     assert edge_set(read_tables(headless, options=TableOptions(directed=True))) == {(1, 2), (2, 3)}
 

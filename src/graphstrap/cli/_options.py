@@ -83,11 +83,11 @@ def load_graph_of(
     """The graph that a run was trained on, as it is now; of one in parts, the part of each of several workers. What is
     in `loaded` is not loaded again, whatever fold of its labels a run leaves out."""
     source, loaded = Source.from_dict(run.info["source"]), {} if loaded is None else loaded
-    whole = replace(source, fold=None)
+    whole = replace(source, fold=None, options=source.options.of_a_run())
     if whole not in loaded:
         loaded[whole] = whole.load() if workers.size == 1 else load_for(whole, workers)
     graph = loaded[whole]
-    if graph.fingerprint != run.info["graph"]["fingerprint"]:
+    if not graph.has_fingerprint(run.info["graph"]["fingerprint"]):
         note(f"note: the graph has changed since {run.folder} was trained; this is the graph as it is now", quiet=quiet)
     return graph if source.fold is None else source.fold(graph)
 

@@ -6,7 +6,7 @@ of edges would start with it, and a model learn from it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphstrap.errors import InputError
 from graphstrap.io._files import Table
@@ -46,6 +46,11 @@ class TableOptions:
     directed: bool = False
     ignore_unknown_nodes: bool = False
 
+    def of_a_run(self) -> TableOptions:
+        """The options for tables that a run was made with: what is to be ignored need not be there any more."""
+        ignored = (*self.ignore_columns, *self.ignore_if_there)
+        return replace(self, ignore_columns=(), ignore_if_there=ignored) if ignored else self
+
 
 @dataclass(frozen=True)
 class EdgeColumns:
@@ -74,8 +79,6 @@ class NodeColumns:
 def choose_edge_columns(table: Table, options: TableOptions) -> EdgeColumns:
     """Give each column of the edges table its part."""
     left = _columns_to_read(table, options)
-    if len(left) > 2:
-        left = _without_index(table, left)
     if len(left) < 2:
         raise InputError(
             f"{table.name} has too few columns for edges ({table.names_in_words()}): it needs two columns of node ids"
@@ -88,6 +91,9 @@ def choose_edge_columns(table: Table, options: TableOptions) -> EdgeColumns:
         "time": (options.time, "time"),
     }
     parts = _choose_parts(table, asked, left=left)
+    free = [name for name in left if name not in parts.values() and name != table.index]
+    if len(free) >= (parts["source"] is None) + (parts["target"] is None):
+        left = _without_index(table, left)
     source = parts["source"] = parts["source"] or _first_free(table, left, parts=parts, role="source")
     target = parts["target"] = parts["target"] or _first_free(table, left, parts=parts, role="target")
     numbers = _choose_rest(table, options.edge_columns, left=left, parts=parts, role="edge_columns")

@@ -49,7 +49,7 @@ class DGI(nn.Module):
         self.discriminator = Discriminator(size, generator=generator)
 
     def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, dict[str, Tensor]]:
-        h: Tensor = self.online(batch, CLEAN)  # (N, D)
+        h: Tensor = self.online(batch, View(CLEAN.spec, views[0].seed))  # (N, D)
         shuffled: Tensor = self.online(batch, View(SHUFFLED, views[0].seed))
         real = batch.roots_of(h)
         summary = torch.sigmoid(real.float().mean(0))  # (D,)

@@ -94,7 +94,7 @@ class SemiSupervised(nn.Module):
         shown = self.inputs(batch)
         has_label = batch.roots_of(batch.labels) >= 0
         clean = part_of(shown, has_label) if batch.owners is not None and bool(has_label.any()) else shown
-        h = self.online(clean, CLEAN)
+        h = self.online(clean, View(CLEAN.spec, views[0].seed))
         labels: Tensor = clean.labels  # type: ignore[assignment]
         loss = labelled_loss(self.head(clean.roots_of(h)), clean.roots_of(labels))
         if self.auxiliary_weight:

@@ -17,7 +17,7 @@ from graphstrap.evaluate import Evaluation
 from graphstrap.io.atomic import atomic_write
 from graphstrap.model import Model
 from graphstrap.plain import read_plain_text
-from graphstrap.run import Run
+from graphstrap.run import MODEL_FILE, Run
 
 _USE = """```python
 import graphstrap as gs
@@ -33,7 +33,8 @@ def check_model_folder(folder: Path) -> None:
     if (folder / "run.json").exists():
         raise InputError(f"{folder} is a run folder: choose another --to")
     try:
-        is_empty = not folder.exists() or all(path.name.startswith(".") for path in folder.iterdir())
+        found = [path.name for path in folder.iterdir()] if folder.exists() else []
+        is_empty = all(name.startswith(".") or name == MODEL_FILE for name in found)
     except OSError as error:
         raise InputError(f"{folder} cannot be written to: {error.strerror or error}") from error
     if not is_empty and not _is_ours(folder / "config.json"):

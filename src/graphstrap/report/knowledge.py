@@ -70,9 +70,13 @@ def find_out(
 
 def _usual(model: BGRL, graph: Graph) -> tuple[list[str], str]:
     """The protocols of a report for which nobody asked for others, and what is left out because it takes too long."""
-    names, note = list(PROTOCOLS), ""
+    names, note, splits = list(PROTOCOLS), "", []
     if has_published_splits(graph) and graph.labels is not None:
-        splits = published(graph.splits, np.flatnonzero(graph.labels.numpy() >= 0))
+        try:
+            splits = published(graph.splits, np.flatnonzero(graph.labels.numpy() >= 0))
+        except InputError as error:
+            note = str(error)
+    if splits:
         num_fitted = max(len(split.train) + len(split.val) for split in splits)
         if num_fitted <= MAX_LABELLED:
             names.insert(0, "public")
