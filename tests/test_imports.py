@@ -20,7 +20,7 @@ LEVELS = [
     {"view", "many_graphs", "folds"},
     {"ops"},  # speed, and nothing else knows of devices
     {"sampling", "encoders", "views", "io", "features", "own_features", "environment", "recipe"},
-    {"callgraph", "recipe_files", "generate", "checkpoint"},
+    {"callgraph", "recipe_files", "check_recipe", "generate", "checkpoint"},
     {"defaults"},
     {"datasets"},
     {"source", "run", "methods"},  # what a run is made of

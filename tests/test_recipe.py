@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from graphstrap.check_recipe import check_new
 from graphstrap.errors import InputError
-from graphstrap.recipe import EncoderRecipe, Recipe, TrainRecipe, check_new
+from graphstrap.recipe import EncoderRecipe, Recipe, TrainRecipe
 from graphstrap.recipe_files import parse_recipe
 from graphstrap.setting import parse_settings
 

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphstrap.blocks import is_bag
+from graphstrap.check_recipe import check_new
 from graphstrap.features import FeatureTransform
 from graphstrap.graph import Graph
 from graphstrap.io.parts import Part
 from graphstrap.many_graphs import training_part
 from graphstrap.own_features import neighbor_likeness
-from graphstrap.recipe import DataRecipe, EncoderRecipe, MethodRecipe, Recipe, TrainRecipe, ViewsRecipe, check_new
+from graphstrap.recipe import DataRecipe, EncoderRecipe, MethodRecipe, Recipe, TrainRecipe, ViewsRecipe
 from graphstrap.recipe_files import load_recipe
 
 
