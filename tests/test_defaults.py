@@ -29,7 +29,7 @@ def test_more_columns_are_masked_more() -> None:
 def test_every_choice_is_explained_and_the_recipe_is_valid() -> None:
     recipe, reasons = choose_recipe(with_columns(50))
     assert recipe.name == "default"
-    assert recipe.train.steps <= 500
+    assert recipe.train.steps <= 1000
     assert len(reasons) >= 5
     assert any(str(recipe.train.steps) in reason for reason in reasons)
     assert recipe.with_settings({"train.steps": 10}).train.warmup_steps == 1

@@ -1,4 +1,4 @@
-"""Own features: what they keep, and when links say nothing about features."""
+"""Own features: what they keep."""
 
 from __future__ import annotations
 
@@ -8,30 +8,7 @@ import torch
 
 from conftest import make_communities
 from graphstrap.errors import InputError
-from graphstrap.graph import Graph
-from graphstrap.own_features import OwnFeatures, neighbor_likeness
-
-
-def shuffled(graph: Graph) -> Graph:
-    """The same edges, every node with another's features."""
-    assert graph.x is not None
-    order = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(0))
-    return graph.with_features(graph.x.to_dense()[order])
-
-
-def test_likeness_is_high_in_communities_and_none_when_features_are_shuffled() -> None:
-    graph = make_communities(num_nodes=400, num_classes=4, seed=0)
-    assert neighbor_likeness(graph) > 0.02
-    assert abs(neighbor_likeness(shuffled(graph))) < 0.01
-    assert neighbor_likeness(graph.with_features(None)) == 1.0
-
-
-def test_likeness_is_the_same_for_sparse_and_dense_features() -> None:
-    graph = make_communities(num_nodes=200, num_classes=4, seed=0)
-    assert graph.x is not None
-    assert neighbor_likeness(graph) == pytest.approx(
-        neighbor_likeness(graph.with_features(graph.x.to_dense())), abs=1e-6
-    )
+from graphstrap.own_features import OwnFeatures
 
 
 def test_all_columns_keep_every_angle() -> None:

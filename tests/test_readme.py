@@ -26,7 +26,7 @@ def test_python_blocks_run(workplace: Path) -> None:
     for names in blocks:
         h = names["h"]
         assert isinstance(h, np.ndarray)
-        assert h.shape == (1797, 256)
+        assert h.shape == (1797, 256 + 64)  # with columns of own features
 
 
 def test_shell_blocks_run(workplace: Path) -> None:

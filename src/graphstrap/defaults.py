@@ -1,8 +1,10 @@
 """The recipe for an unknown graph: sizes, rates and probabilities from its statistics, each with its reason.
 
-Its rules were found by hand on Cora, CiteSeer, Photo, BlogCatalog, Actor and a few others, scored on their test nodes
-(docs/LOG.md): on those graphs its numbers flatter it. Strong masking is what makes short training pay, as long as there
-are enough feature columns and edges left to predict from.
+Masking, dropping and widths were found by hand on Cora, CiteSeer, Photo, BlogCatalog, Actor and a few others, scored on
+their test nodes (docs/LOG.md): strong masking is what makes short training pay, as long as there are enough columns and
+edges left to predict from. Around these rules, fourteen ways of training and what to append were tried on validation
+nodes of twenty graphs, each left out in its turn (benchmarks/tune_default.py): more steps and a node's own features
+beside its embedding were better, the rest not.
 """
 
 from __future__ import annotations
@@ -13,13 +15,12 @@ from typing import Any
 
 from graphstrap.blocks import is_bag
 from graphstrap.check_recipe import check_new
-from graphstrap.features import FeatureTransform
 from graphstrap.graph import Graph
-from graphstrap.io.parts import Part
 from graphstrap.many_graphs import training_part
-from graphstrap.own_features import neighbor_likeness
 from graphstrap.recipe import DataRecipe, EncoderRecipe, MethodRecipe, Recipe, TrainRecipe, ViewsRecipe
 from graphstrap.recipe_files import load_recipe
+
+OWN_COLUMNS = 64
 
 
 @dataclass(frozen=True)
@@ -30,20 +31,18 @@ class Statistics:
     mean_degree: float
     num_columns: int
     is_bag: bool  # non-negative and mostly zero, as counts of words are
-    likeness: float  # of linked nodes' features, see `neighbor_likeness`
+    has_own: bool  # features of one kind: all nodes can be given their own beside the embedding
 
     @classmethod
     def of(cls, graph: Graph) -> Statistics:
         blocks = [block for block in graph.features if block is not None]
         are_bags = bool(blocks) and all(is_bag(block) for block in blocks)
-        scaling = "row" if are_bags else "column"
-        scaled = FeatureTransform.fit(graph, scaling=scaling, structural_size=1)(graph) if blocks else graph
         return cls(
             num_nodes=graph.num_nodes,
             mean_degree=graph.num_edges / max(1, graph.num_nodes),
             num_columns=max((int(block.shape[1]) for block in blocks), default=0),
             is_bag=are_bags,
-            likeness=graph.likeness if isinstance(graph, Part) else neighbor_likeness(scaled),
+            has_own=len(blocks) == len(graph.features) == 1,
         )
 
 
@@ -54,8 +53,8 @@ def choose_recipe(graph: Graph) -> tuple[Recipe, list[str]]:
     mask = 0.5 if s.num_columns >= 200 else 0.3 if s.num_columns >= 30 else 0.1
     drop = 0.5 if s.mean_degree >= 2 else 0.3
     hidden, embedding = (512, 256) if s.num_nodes < 5_000 else (256, 128)
-    own_features = 64 if s.likeness < 0.05 else 0
-    steps = 300
+    own_features = OWN_COLUMNS if s.has_own else 0
+    steps = 1000
     recipe = Recipe(
         name="default",
         data=DataRecipe(feature_scaling=scaling),
@@ -88,12 +87,13 @@ def _reasons(s: Statistics, recipe: Recipe) -> list[str]:
     kind = (
         "counts, mostly zero" if s.is_bag else "measurements" if s.num_columns else "none given, structural ones made"
     )
+    own = "neighbours may be unlike each other" if s.has_own else "nodes have none, or of several kinds"
     encoder, views = recipe.encoder, recipe.views
     return [
         f"features scaled by {recipe.data.feature_scaling}: {kind}",
         f"feature columns masked with probability {views.feature_mask_probs[0]}: there are {s.num_columns}",
         f"edges dropped with probability {views.edge_drop_probs[0]}: {s.mean_degree:.1f} edges a node",
-        f"{encoder.own_features} columns of own features appended: linked nodes are alike by {s.likeness:.2f}",
+        f"{encoder.own_features} columns of own features appended: {own}",
         f"layers of {encoder.hidden_sizes[0]} and {encoder.embedding_size}: {s.num_nodes:,} nodes",
         f"{recipe.train.steps} steps at learning rate {recipe.train.learning_rate}: raise with --set train.steps=N",
     ]

@@ -179,7 +179,6 @@ BAD_JSON: dict[str, Callable[[dict[str, Any]], Any]] = {
     "nodes": lambda d: d.update(type_offsets=[0, 31]),
     "edges": lambda d: d.update(num_edges=-1),
     "relations": lambda d: d.update(num_relations=0),
-    "likeness": lambda d: d.update(likeness="high"),
     "fingerprint": lambda d: d.update(fingerprint="../x"),
     "classes": lambda d: d.update(training_classes=[0.5]),
     "no sample": lambda d: d["arrays"].pop("sample.0.values"),

@@ -30,6 +30,7 @@ from graphstrap.reproduce.variants import (
     VARIANTS,
     changed_settings,
     find_variant,
+    name_in_ledger,
     recipe_of,
     settings_digest,
     settings_id,
@@ -61,7 +62,8 @@ def test_every_row_of_every_table_has_a_recipe_on_every_graph(table: Table) -> N
             full, quick = recipe_of(variant, dataset), recipe_of(variant, dataset, quick=True)
             assert quick.train.steps <= min(150, full.train.steps)
             if VARIANTS[variant].kind == "trained":
-                assert full.method.name == variant.split("-")[0] or full.method.name == variant
+                kept = name_in_ledger(variant)
+                assert full.method.name == kept.split("-")[0] or full.method.name == kept
     assert table.title
 
 
@@ -90,6 +92,16 @@ def test_a_cell_has_mean_spread_difference_and_a_test(tmp_path: Path) -> None:
     beside = make_cell(table, ledger, "bgrl", "amazon-photo", "paper", quick=False)
     assert beside.mean == pytest.approx(93.5)
     assert not make_cell(table, ledger, "bgrl", "amazon-photo", "reference", quick=True).num_seeds
+
+
+def test_gca_with_uniform_views_is_grace_and_is_not_computed_again(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.add(fake_rows([93.0, 93.2], variant="grace"))
+    cell = make_cell(find_table("table-4"), ledger, "gca-standard", "amazon-photo", "reference", quick=False)
+    assert cell_text(cell) == "93.10 ± 0.14 (2)"
+    ledger.add(fake_rows([90.0, 90.2], variant="grace", dataset="amazon-computers"))  # there it has batch norm
+    cell = make_cell(find_table("table-4"), ledger, "gca-standard", "amazon-computers", "reference", quick=False)
+    assert cell_text(cell) == "not computed"
 
 
 def test_markdown_and_csv_hold_every_cell(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ _SHOWN = ("statistics.mean", "json.dumps", "posixpath.join")
 def demo(
     picture: Annotated[Path, typer.Option(help="Where to draw the embedding space.")] = Path("graphstrap-demo.png"),
     seed: Annotated[int, typer.Option(help="Fixes weights and views.", min=0)] = 0,
-    steps: Annotated[int | None, typer.Option(help="Training steps [default: the recipe's].", min=1)] = None,
+    steps: Annotated[int, typer.Option(help="Training steps; `fit` would take 1000.", min=1)] = 300,
     as_json: o.AsJson = False,
     quiet: o.Quiet = False,
 ) -> None:
@@ -39,8 +39,7 @@ def demo(
         f"{graph.num_nodes:,} functions, {graph.num_edges // 2:,} calls, {graph.num_classes} modules",
         quiet=quiet,
     )
-    settings = {} if steps is None else {"train.steps": steps}
-    model = BGRL(seed=seed, device="cpu", settings=settings).fit(graph, progress=not quiet)
+    model = BGRL(seed=seed, device="cpu", settings={"train.steps": steps}).fit(graph, progress=not quiet)
     h = model.embed(graph)
     assert graph.x is not None
     untrained = random_init(graph, model.recipe_, seed=seed, device="cpu")

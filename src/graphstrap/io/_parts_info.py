@@ -33,7 +33,6 @@ class PartsInfo:
     num_edges: int
     num_classes: int
     num_relations: int
-    likeness: float
     fingerprint: str
     training_classes: tuple[int, ...] | None  # none where there are no labels
     digests: tuple[str, ...]  # of every part's JSON
@@ -61,7 +60,6 @@ def read_parts_info(path: str | os.PathLike[str]) -> PartsInfo:
         num_edges=take("num_edges", is_size),
         num_classes=take("num_classes", is_size),
         num_relations=take("num_relations", lambda v: is_size(v) and v > 0),
-        likeness=float(take("likeness", lambda v: type(v) in (int, float) and abs(v) <= 2)),
         fingerprint=take("fingerprint", lambda v: isinstance(v, str) and re.fullmatch(r"[0-9a-f]{32}", v) is not None),
         training_classes=None if classes is None else tuple(classes),
         digests=tuple(take("parts", _are_digests)),

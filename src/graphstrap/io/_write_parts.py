@@ -39,7 +39,7 @@ def write_parts(
     part_of: Tensor,
     path: str | os.PathLike[str],
     *,
-    about: dict[str, Any],
+    cut: dict[str, Any],
     num_relations: int,
     training_labels: Tensor | None,
     times: Tensor | None,
@@ -50,7 +50,7 @@ def write_parts(
 
     Args:
         part_of: (N,) the part of each node, uint8 or int16; every part has at least one.
-        about: what `parts.json` is to say beside: `likeness`, and how the graph was `cut`.
+        cut: how it was cut, for `parts.json`.
         training_labels: (N,) the labels that may be learned from, -1 for none.
         times: (N,) int64 in the order of the nodes' times, its least number for a node without one; None for no times.
     """
@@ -94,8 +94,9 @@ def write_parts(
             "training_classes": classes,
             "fingerprint": graph.fingerprint,
             "parts": digests,
+            "cut": cut,
         }
-        builder.finish({**describe(graph, [_describe_block(block) for block in graph.features]), **facts, **about})
+        builder.finish({**describe(graph, [_describe_block(block) for block in graph.features]), **facts})
 
 
 def time_codes(times: Tensor) -> Tensor:

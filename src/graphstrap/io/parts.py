@@ -55,7 +55,6 @@ class Part(Graph):
         first_edges: (n,) the id of the first edge of each row.
         time_codes, source_time_codes: (n,) and (e,), None where nodes have no times.
         hot: the nodes that most edges come from, the busiest first.
-        likeness: see `own_features.neighbor_likeness`.
     """
 
     sizes: tuple[int, int, int]  # nodes, edges and classes of the whole
@@ -68,7 +67,6 @@ class Part(Graph):
     time_codes: Tensor | None
     source_time_codes: Tensor | None
     hot: Tensor
-    likeness: float
     whole_fingerprint: str
 
     def __post_init__(self) -> None:
@@ -139,7 +137,6 @@ def open_part(path: str | os.PathLike[str], number: int) -> Part:
         time_codes=open_tensor(info, "time_codes") if "time_codes" in names else None,
         source_time_codes=open_tensor(info, "source_time_codes") if "source_time_codes" in names else None,
         hot=open_tensor(whole, "hot"),
-        likeness=found.likeness,
         whole_fingerprint=found.fingerprint,
     )
 

@@ -116,7 +116,8 @@ def info_nce(
     """The loss between two views' projections; `drawn` comes from `draw_negatives`, None is for all negatives."""
     u, v = unit_rows(z_1), unit_rows(z_2)
     if drawn is None or len(u) == 1:  # one node has nothing to be told from
-        total = log_total_others(torch.cat([u, v]) / temperature**0.5, keep=keep_similarities)  # (2 N,)
+        keys = torch.cat([u, v]) / temperature**0.5
+        total = log_total_others(keys, bound=1.0 / temperature, keep=keep_similarities)  # (2 N,)
         return total.mean() - (u * v).sum(1).mean() / temperature
     keys = torch.cat([u[drawn], v[drawn]], dim=1)  # (blocks, 2 (k + 1), D)
     left_out = left_out_of(drawn, len(u))

@@ -193,13 +193,16 @@ def row_cosine(q: Tensor, t: Tensor) -> Tensor:
     return result
 
 
-def log_total_others(keys: Tensor, *, keep: bool = False) -> Tensor:
+def log_total_others(keys: Tensor, *, bound: float | None = None, keep: bool = False) -> Tensor:
     """(M,) log of the sum over all other rows j of e^(keys_i . keys_j); at least two rows.
 
     Memory O(M D): the backward pass computes similarities once more. With `keep`, they are kept for it: O(M^2).
+
+    Args:
+        bound: what no |keys_i . keys_j| exceeds, where it is known; CUDA is faster by it, and needs it to be true.
     """
     keys = keys.to(product_dtype(keys))
-    result: Tensor = (_torch if keep else _module(keys)).log_total_others(keys)
+    result: Tensor = (_torch if keep else _module(keys)).log_total_others(keys, bound=bound)
     return result
 
 

@@ -170,7 +170,7 @@ def row_cosine(q: Tensor, t: Tensor) -> Tensor:
     return torch.where(q.detach().norm(dim=-1) > 1e-8, cosine, 0.0)
 
 
-def log_total_others(keys: Tensor) -> Tensor:
+def log_total_others(keys: Tensor, *, bound: float | None = None) -> Tensor:
     """log sum over j != i of e^(k_i . k_j); all similarities are kept for the backward pass. One half of the rows after
     the other, as GRACE's two views have it: what arises in passing is then half as large."""
     halves, totals = keys.tensor_split(2), []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 
-from graphstrap.defaults import Statistics
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.io._parts_info import read_parts_info
@@ -34,7 +33,7 @@ def partition_graph(
         graph,
         part_of,
         to,
-        about={"likeness": Statistics.of(graph).likeness, "cut": cut.to_dict()},
+        cut=cut.to_dict(),
         num_relations=num_relations_of(graph),
         training_labels=training_labels(graph) if has_one_label else None,
         times=None if graph.node_times is None else node_times(graph),

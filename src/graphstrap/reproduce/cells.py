@@ -26,7 +26,7 @@ from graphstrap.reproduce.blind import UNTOUCHED, untouched_accuracies
 from graphstrap.reproduce.curves import NUM_CURVE_SEEDS, NUM_POINTS, has_curve, thin_curve
 from graphstrap.reproduce.ledger import Row
 from graphstrap.reproduce.memory import as_published, refusal
-from graphstrap.reproduce.variants import VARIANTS, changed_settings, recipe_of, settings_id
+from graphstrap.reproduce.variants import VARIANTS, changed_settings, name_in_ledger, recipe_of, settings_id
 from graphstrap.seeds import fit_seeds
 from graphstrap.sparse import SparseMatrix
 
@@ -76,7 +76,7 @@ def compute_cells(
         raise InputError(f"{found['oom']}, while others hold {held:.0f} GB of the GPU: again when they have ended")
     shared = {
         "dataset": graph.name,
-        "variant": variant,
+        "variant": name_in_ledger(variant),
         "settings": settings_id(variant, graph.name, quick=quick),
         "recipe": changed_settings(recipe),
         "quick": quick,

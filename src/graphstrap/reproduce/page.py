@@ -18,8 +18,8 @@ from graphstrap.reproduce.ledger import Ledger
 from graphstrap.reproduce.paper import copied_note
 from graphstrap.reproduce.render import Report, body_to_markdown
 from graphstrap.reproduce.reports import make_report
-from graphstrap.reproduce.tables import Table, find_table, make_cell
-from graphstrap.reproduce.variants import VARIANTS, changed_settings, recipe_of, settings_id, why_not
+from graphstrap.reproduce.tables import Table, find_rows, find_table, make_cell
+from graphstrap.reproduce.variants import VARIANTS, changed_settings, recipe_of, settings_id
 
 MEMORY_LIMIT = 16 * 10**9  # the paper's V100
 _BLOCK = re.compile(r"(<!-- results: ([\w-]+) -->\n).*?(<!-- end of results -->)", flags=re.DOTALL)
@@ -93,10 +93,9 @@ def _copied_line(table: Table, ledger: Ledger, variant: str) -> str:
 def _tuned_line(ledger: Ledger, variant: str) -> str:
     found = []
     for dataset in VARIANTS[variant].tuned_on:
-        if not why_not(variant, dataset):
-            rows = ledger.find(dataset=dataset, variant=variant, settings=settings_id(variant, dataset, quick=False))
-            if (one := summarize(rows, protocol=UNTOUCHED)) is not None:
-                found.append(f"{dataset} {one[0]:.2f} ± {one[1]:.2f} ({one[2]})")
+        rows = find_rows(ledger, variant, dataset, quick=False)
+        if (one := summarize(rows, protocol=UNTOUCHED)) is not None:
+            found.append(f"{dataset} {one[0]:.2f} ± {one[1]:.2f} ({one[2]})")
     return f"- **{VARIANTS[variant].title}**: {', '.join(found)}" if found else ""
 
 
@@ -104,9 +103,9 @@ def _recipes(table: Table, ledger: Ledger) -> str:
     """The settings of every cell that was computed, folded away."""
     lines = []
     for variant in (name for name in table.variants if VARIANTS[name].kind == "trained"):
-        for dataset in (name for name in table.datasets if not why_not(variant, name)):
-            wanted = settings_id(variant, dataset, quick=False)
-            if ledger.find(dataset=dataset, variant=variant, settings=wanted):
+        for dataset in table.datasets:
+            if find_rows(ledger, variant, dataset, quick=False):
+                wanted = settings_id(variant, dataset, quick=False)
                 changed = changed_settings(recipe_of(variant, dataset))
                 text = ", ".join(f"{key}={_plain(value)}" for key, value in changed.items())
                 lines.append(f"- {VARIANTS[variant].title}, {dataset} (`{wanted}`): {text or 'nothing changed'}")

@@ -25,7 +25,7 @@ from graphstrap.reproduce.deadline import Deadline, TimeUpError, expected_second
 from graphstrap.reproduce.ledger import Ledger, Row
 from graphstrap.reproduce.memory import estimate_bytes
 from graphstrap.reproduce.tables import Table, seeds_for
-from graphstrap.reproduce.variants import VARIANTS, recipe_of, settings_id, why_not
+from graphstrap.reproduce.variants import VARIANTS, name_in_ledger, recipe_of, settings_id, why_not
 from graphstrap.train import DivergedError
 
 Note = Callable[[str], None]
@@ -116,7 +116,7 @@ def _fill_row(
         how.note(f"{name}: {why_not(variant, graph.name)}")
         return
     settings = work.settings(variant, graph.name, how.quick)
-    cell = {"dataset": graph.name, "variant": variant, "settings": settings}
+    cell = {"dataset": graph.name, "variant": name_in_ledger(variant), "settings": settings}
     todo = [seed for seed in how.workers.share(seeds) if how.again or not _has(table, ledger, how, seed=seed, **cell)]
     for group in _groups(todo, how.together or work.together(graph, variant, how)):
         device = resolve_device(how.device).type

@@ -11,7 +11,7 @@ from graphstrap.errors import InputError
 from graphstrap.reproduce.cells import protocols_of, summarize
 from graphstrap.reproduce.ledger import Ledger, Row
 from graphstrap.reproduce.paper import Printed, printed, table_title
-from graphstrap.reproduce.variants import VARIANTS, find_variant, settings_id, why_not
+from graphstrap.reproduce.variants import VARIANTS, find_variant, name_in_ledger, settings_id, why_not
 
 BIG = ("amazon-photo", "amazon-computers", "coauthor-cs", "coauthor-physics")
 SMALL = ("cora", "citeseer", "pubmed", "dblp")
@@ -260,7 +260,8 @@ def find_rows(ledger: Ledger, variant: str, dataset: str, *, quick: bool) -> lis
     """The seeds of a row on a graph, as its settings are now."""
     if why_not(variant, dataset):
         return []
-    return ledger.find(dataset=dataset, variant=variant, settings=settings_id(variant, dataset, quick=quick))
+    settings = settings_id(variant, dataset, quick=quick)
+    return ledger.find(dataset=dataset, variant=name_in_ledger(variant), settings=settings)
 
 
 def _welch(mean: float, std: float, number: int, paper: Printed | None) -> float | None:

@@ -115,12 +115,12 @@ class _Capture:
         main = torch.cuda.current_stream()
         lanes = _lanes(len(steps))
         for k, one in enumerate(steps):
-            before = one.snapshot()
-            lanes[0].wait_stream(main)
-            with torch.cuda.stream(lanes[0]):
+            before, lane = one.snapshot(), lanes[k % len(lanes)]
+            lane.wait_stream(main)
+            with torch.cuda.stream(lane):  # its own: what cuBLAS keeps for a stream must not be made in the capture
                 for _ in range(_WARMUP_STEPS):
                     one.run(self._seeds[k], self._step, one.graph)
-            main.wait_stream(lanes[0])
+            main.wait_stream(lane)
             one.restore(before)
         self._graph = torch.cuda.CUDAGraph()
         with _no_garbage_collection(), torch.cuda.graph(self._graph):

@@ -16,8 +16,8 @@ from torch import Tensor
 NUMBERS_PER_BLOCK = 2**23  # similarities at once: 32 MB
 
 
-def log_total_others(keys: Tensor) -> Tensor:
-    """See `graphstrap.ops.log_total_others`."""
+def log_total_others(keys: Tensor, *, bound: float | None = None) -> Tensor:
+    """See `graphstrap.ops.log_total_others`; a bound changes nothing here."""
     total: Tensor = _LogTotalOthers.apply(keys)  # type: ignore[no-untyped-call]
     return total
 

@@ -1,10 +1,16 @@
 # mypy: disable-error-code="untyped-decorator, no-untyped-def"
 """How alike each row is to all others on CUDA: tiles of similarities live and die in registers.
 
-The formulas stand in `_csr/others.py`. A program owns a tile of rows and walks over all tiles of columns: forward it
-keeps a running maximum and sum, backward a tile of the gradient. Each tile of keys is read once for both products. Sums
-are in float32 and in a fixed order, so results repeat bit for bit. Keys of more than MOST_COLUMNS columns do not fit
-into a program's registers and go the way of `_csr/others.py`.
+The formulas stand in `_csr/others.py`. A program owns a tile of rows and walks over all tiles of columns. No similarity
+exceeds the caller's bound b, so no maximum is sought, and an exponential is taken once for each pair and direction:
+
+    forward     t_i  =  b + log sum over j != i of e^(s_ij - b)
+    backward    g_i e^(s_ij - t_i) + g_j e^(s_ij - t_j)  =  e^(s_ij - b) (a_i + a_j)        a_i = g_i e^(b - t_i)
+
+Only tiles that hold the program's own rows, and the last one, ask which pairs count. Tiles come by descriptor, which
+Hopper's copy engine reads, zeros beyond the table. Sums are in float32 and in a fixed order, so results repeat bit for
+bit. Without a bound, or with one so large that e^(-2 b) is next to nothing in float32, and with more columns than a
+program's registers hold, keys go the way of `_csr/others.py`.
 """
 
 from __future__ import annotations
@@ -12,126 +18,158 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from graphstrap.ops._csr import others as _csr_others
 from graphstrap.ops._triton.launch import IS_AVAILABLE, launch, may_round_to_tf32
 
 MOST_COLUMNS = 256
+LARGEST_BOUND = 40.0
+LOG2_E = 1.4426950408889634
 
 if IS_AVAILABLE:
     import triton
     import triton.language as tl
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    @triton.jit
+    def _own_tiles(num_rows, rows_per_tile: tl.constexpr, others_per_tile: tl.constexpr):
+        """The first of the tiles of others that hold the program's own rows, and the one after the last."""
+        first = tl.program_id(0) * rows_per_tile // others_per_tile
+        count: tl.constexpr = (rows_per_tile + others_per_tile - 1) // others_per_tile
+        return first, min(first + count, tl.cdiv(num_rows, others_per_tile))
 
     @triton.jit
     def _log_total_kernel(
-        keys,
+        own_keys,
+        other_keys,
         total,
         num_rows,
-        num_columns,
+        bound,  # in powers of 2
         rows_per_tile: tl.constexpr,
         others_per_tile: tl.constexpr,
-        padded_columns: tl.constexpr,
         precision: tl.constexpr,
     ):
         rows = tl.program_id(0) * rows_per_tile + tl.arange(0, rows_per_tile)
-        columns = tl.arange(0, padded_columns)
-        here = columns[None, :] < num_columns
-        own = tl.load(
-            keys + rows[:, None].to(tl.int64) * num_columns + columns, mask=(rows[:, None] < num_rows) & here, other=0.0
-        )
-        largest = tl.full([rows_per_tile], -1e30, tl.float32)
-        sums = tl.zeros([rows_per_tile], tl.float32)
-        for first in range(0, num_rows, others_per_tile):
+        own = own_keys.load([tl.program_id(0) * rows_per_tile, 0])
+        first_own, past_own = _own_tiles(num_rows, rows_per_tile, others_per_tile)
+        num_tiles, num_whole = tl.cdiv(num_rows, others_per_tile), num_rows // others_per_tile
+        sums = tl.zeros([rows_per_tile, others_per_tile], tl.float32)
+        for k in range(num_whole - (min(past_own, num_whole) - first_own)):
+            first = tl.where(k < first_own, k, k + past_own - first_own) * others_per_tile
+            similarity = tl.dot(own, tl.trans(other_keys.load([first, 0])), input_precision=precision)
+            sums += tl.exp2(similarity * 1.4426950408889634 - bound)
+        has_rest = (num_whole < num_tiles) & (past_own < num_tiles)
+        for k in range(past_own - first_own + has_rest.to(tl.int32)):
+            first = tl.where(first_own + k < past_own, first_own + k, num_whole) * others_per_tile
+            similarity = tl.dot(own, tl.trans(other_keys.load([first, 0])), input_precision=precision)
             others = first + tl.arange(0, others_per_tile)
-            real = others < num_rows
-            tile = tl.load(
-                keys + others[:, None].to(tl.int64) * num_columns + columns, mask=real[:, None] & here, other=0.0
-            )
-            similarity = tl.dot(own, tl.trans(tile), input_precision=precision)
-            counts = real[None, :] & (rows[:, None] != others[None, :])
-            similarity = tl.where(counts, similarity, -1e30)
-            new_largest = tl.maximum(largest, tl.max(similarity, axis=1))
-            parts = tl.where(counts, tl.exp(similarity - new_largest[:, None]), 0.0)
-            sums = sums * tl.exp(largest - new_largest) + tl.sum(parts, axis=1)
-            largest = new_largest
-        tl.store(total + rows, largest + tl.log(sums), mask=rows < num_rows)
+            counts = (others[None, :] < num_rows) & (rows[:, None] != others[None, :])
+            sums += tl.where(counts, tl.exp2(similarity * 1.4426950408889634 - bound), 0.0)
+        result = (tl.log2(tl.sum(sums, axis=1)) + bound) * 0.6931471805599453
+        tl.store(total + rows, result, mask=rows < num_rows)
 
     @triton.jit
     def _gradient_kernel(
-        keys,
-        total,
-        gradient,
+        own_keys,
+        other_keys,
+        scale,
         result,
         num_rows,
-        num_columns,
+        bound,  # in powers of 2
         rows_per_tile: tl.constexpr,
         others_per_tile: tl.constexpr,
-        padded_columns: tl.constexpr,
+        num_columns: tl.constexpr,
         precision: tl.constexpr,
     ):
         rows = tl.program_id(0) * rows_per_tile + tl.arange(0, rows_per_tile)
-        columns = tl.arange(0, padded_columns)
-        here = columns[None, :] < num_columns
-        places = rows[:, None].to(tl.int64) * num_columns + columns
-        own = tl.load(keys + places, mask=(rows[:, None] < num_rows) & here, other=0.0)
-        own_total = tl.load(total + rows, mask=rows < num_rows, other=0.0)
-        own_gradient = tl.load(gradient + rows, mask=rows < num_rows, other=0.0)
-        sums = tl.zeros([rows_per_tile, padded_columns], tl.float32)
-        for first in range(0, num_rows, others_per_tile):
+        own = own_keys.load([tl.program_id(0) * rows_per_tile, 0])
+        own_scale = tl.load(scale + rows, mask=rows < num_rows, other=0.0)
+        first_own, past_own = _own_tiles(num_rows, rows_per_tile, others_per_tile)
+        sums = tl.zeros([rows_per_tile, num_columns], tl.float32)
+        for k in range(tl.cdiv(num_rows, others_per_tile) - (past_own - first_own)):
+            first = tl.where(k < first_own, k, k + past_own - first_own) * others_per_tile
+            tile = other_keys.load([first, 0])
             others = first + tl.arange(0, others_per_tile)
-            real = others < num_rows
-            tile = tl.load(
-                keys + others[:, None].to(tl.int64) * num_columns + columns, mask=real[:, None] & here, other=0.0
-            )
-            other_total = tl.load(total + others, mask=real, other=0.0)
-            other_gradient = tl.load(gradient + others, mask=real, other=0.0)
+            other_scale = tl.load(scale + others, mask=others < num_rows, other=0.0)
             similarity = tl.dot(own, tl.trans(tile), input_precision=precision)
-            counts = real[None, :] & (rows[:, None] != others[None, :]) & (rows[:, None] < num_rows)
-            similarity = tl.where(counts, similarity, -1e30)
-            weight = own_gradient[:, None] * tl.exp(similarity - own_total[:, None])
-            weight += other_gradient[None, :] * tl.exp(similarity - other_total[None, :])
+            weight = tl.exp2(similarity * 1.4426950408889634 - bound) * (own_scale[:, None] + other_scale[None, :])
             sums = tl.dot(weight.to(tile.dtype), tile, sums, input_precision=precision)
-        tl.store(result + places, sums.to(result.dtype.element_ty), mask=(rows[:, None] < num_rows) & here)
+        for k in range(first_own, past_own):
+            tile = other_keys.load([k * others_per_tile, 0])
+            others = k * others_per_tile + tl.arange(0, others_per_tile)
+            other_scale = tl.load(scale + others, mask=others < num_rows, other=0.0)
+            similarity = tl.dot(own, tl.trans(tile), input_precision=precision)
+            weight = tl.exp2(similarity * 1.4426950408889634 - bound) * (own_scale[:, None] + other_scale[None, :])
+            weight = tl.where(rows[:, None] != others[None, :], weight, 0.0)
+            sums = tl.dot(weight.to(tile.dtype), tile, sums, input_precision=precision)
+        places = rows[:, None].to(tl.int64) * num_columns + tl.arange(0, num_columns)[None, :]
+        tl.store(result + places, sums.to(result.dtype.element_ty), mask=rows[:, None] < num_rows)
 
 
-def log_total_others(keys: Tensor) -> Tensor:
+def log_total_others(keys: Tensor, *, bound: float | None = None) -> Tensor:
     """See `graphstrap.ops.log_total_others`."""
-    if keys.dtype == torch.float64 or keys.shape[1] > MOST_COLUMNS:
+    is_bounded = bound is not None and bound <= LARGEST_BOUND
+    if not is_bounded or keys.dtype == torch.float64 or keys.shape[1] > MOST_COLUMNS:
         return _csr_others.log_total_others(keys)
-    total: Tensor = _LogTotalOthers.apply(keys)  # type: ignore[no-untyped-call]
+    padded = max(16, triton.next_power_of_2(keys.shape[1]))
+    total: Tensor = _LogTotalOthers.apply(F.pad(keys, (0, padded - keys.shape[1])), bound)  # type: ignore[no-untyped-call]
     return total
 
 
 class _LogTotalOthers(torch.autograd.Function):
+    """Of keys whose number of columns is a power of 2."""
+
     @staticmethod
-    def forward(ctx: Any, keys: Tensor) -> Tensor:
+    def forward(ctx: Any, keys: Tensor, bound: float) -> Tensor:
         keys = keys.contiguous()
         total = keys.new_empty(len(keys), dtype=torch.float32)
-        tiles = _tiles(keys)
-        grid = (triton.cdiv(len(keys), tiles["rows_per_tile"]),)
-        launch(_log_total_kernel, grid)(keys, total, *keys.shape, **tiles)
+        sizes = _tiles(keys)
+        launch(_log_total_kernel, _grid(keys, sizes))(
+            *_descriptors(keys, sizes), total, len(keys), bound * LOG2_E, **sizes
+        )
         ctx.save_for_backward(keys, total)
+        ctx.bound = bound
         return total
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         keys, total = ctx.saved_tensors
-        result, tiles = torch.empty_like(keys), _tiles(keys)
-        grid = (triton.cdiv(len(keys), tiles["rows_per_tile"]),)
-        launch(_gradient_kernel, grid)(keys, total, gradient.float().contiguous(), result, *keys.shape, **tiles)
-        return result
+        scale = gradient.float() * torch.exp(ctx.bound - total)
+        result, sizes = torch.empty_like(keys), _tiles(keys)
+        launch(_gradient_kernel, _grid(keys, sizes))(
+            *_descriptors(keys, sizes),
+            scale,
+            result,
+            len(keys),
+            ctx.bound * LOG2_E,
+            num_columns=keys.shape[1],
+            **sizes,
+        )
+        return result, None
 
 
 def _tiles(keys: Tensor) -> dict[str, Any]:
-    """What a program holds: both tables of keys, the similarities and the gradient within a multiprocessor's memory."""
-    padded = max(16, triton.next_power_of_2(keys.shape[1]))
+    """What a program holds: both tables of keys, the similarities and the gradient within a multiprocessor's memory.
+    For bfloat16 the best of thirteen on an H200 (docs/LOG.md)."""
     is_wide = keys.dtype == torch.float32
     return {
-        "rows_per_tile": 64 if is_wide else 128,
-        "others_per_tile": 32 if is_wide and padded > 128 else 64,
-        "padded_columns": padded,
+        "rows_per_tile": 64,
+        "others_per_tile": 32 if is_wide and keys.shape[1] > 128 else 64,
         "precision": "tf32" if may_round_to_tf32() else "ieee",
-        "num_warps": 4 if is_wide else 8,
+        "num_warps": 4,
         "num_stages": 2 if is_wide else 3,
     }
+
+
+def _grid(keys: Tensor, sizes: dict[str, Any]) -> tuple[int]:
+    return (triton.cdiv(len(keys), sizes["rows_per_tile"]),)
+
+
+def _descriptors(keys: Tensor, sizes: dict[str, Any]) -> list[Any]:
+    """Of the table as tiles of own rows, and of others."""
+    return [
+        TensorDescriptor.from_tensor(keys, [sizes[name], keys.shape[1]])
+        for name in ("rows_per_tile", "others_per_tile")
+    ]
