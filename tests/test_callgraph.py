@@ -127,7 +127,7 @@ def calls_of(graph: Graph) -> set[tuple[str, str]]:
     return {(names[source], names[target]) for source, target in edges}
 
 
-def small_graph(path: Path) -> Graph:
+def small_graph(path: Path | str) -> Graph:
     return call_graph(path, directed=True, min_functions_per_word=1, max_word_share=1.0, min_functions_per_class=1)
 
 
@@ -181,6 +181,23 @@ def test_a_folder_of_modules_and_a_single_file(shop: Path) -> None:
     (shop / "__init__.py").unlink()
     assert "money.parse" in small_graph(shop).external_ids.tolist()
     assert "money.parse" in small_graph(shop / "money.py").external_ids.tolist()
+
+
+def test_a_package_is_called_what_its_folder_is_however_it_is_reached(
+    shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(shop)
+    for source in (".", "../shop", "../shop/../shop"):
+        assert calls_of(small_graph(source)) == CALLS
+
+
+def test_two_modules_of_one_name_are_refused(shop: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other" / "money.py"
+    other.parent.mkdir()
+    other.write_text("def f(): pass\n", encoding="utf-8")
+    with pytest.raises(InputError, match="both money"):
+        call_graph(shop / "money.py", other)
+    assert call_graph(shop / "money.py", shop / "money.py").num_nodes > 0
 
 
 def test_a_package_is_found_by_name_and_not_imported(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,11 @@ import torch
 
 import graphstrap as gs
 from conftest import make_communities, make_random_graph
-from graphstrap import scaled
+from graphstrap import features, scaled
 from graphstrap.errors import InputError
-from graphstrap.features import FeatureTransform, structural_features
+from graphstrap.features import FeatureTransform, id_numbers, structural_features
 from graphstrap.graph import Graph
+from graphstrap.ops import _torch
 from graphstrap.sparse import SparseMatrix
 
 
@@ -103,6 +104,46 @@ def test_structural_features_tell_communities_apart() -> None:
     unit = torch.nn.functional.normalize(features, dim=1)
     similarity = unit @ unit.T
     assert float(similarity[1:20, 1:20].mean()) > float(similarity[1:20, 21:].mean()) + 0.5
+
+
+def test_structural_features_outlast_rounding_in_graphs_that_mix_fast() -> None:
+    """After sixteen hops nodes differ by less than float32 tells from their mean; both ways of adding up agree."""
+    generator = torch.Generator().manual_seed(0)
+    kind = torch.arange(200) // 100
+    chance = torch.where(kind[:, None] == kind, 0.4, 0.2)
+    edges = torch.rand(200, 200, generator=generator).lt(chance).triu(1).nonzero()
+    graph = Graph.from_edges(edges[:, 0], edges[:, 1], num_nodes=200)
+    ours = structural_features(graph, num_columns=32)[:, :32]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(features, "propagate", lambda g, view, h, norm: _torch.propagate(g, view, h, norm))
+        theirs = structural_features(graph, num_columns=32)[:, :32]
+    assert float((ours * theirs).sum(1).min()) > 0.999
+    alike = ours @ ours.T
+    assert float(alike[kind[:, None] == kind].mean()) > float(alike[kind[:, None] != kind].mean()) + 0.5
+
+
+@pytest.mark.parametrize("number", [5, -7, 1234567890123456789, -(2**63), 2**63 - 1])
+def test_an_id_is_the_same_number_as_integer_and_as_text(number: int) -> None:
+    assert id_numbers(np.array([number])) == id_numbers(np.array([str(number)]))
+
+
+def test_other_texts_are_no_numbers() -> None:
+    texts = ["--5", "05", "+5", "5.0", "", "-", "-0", "٣", str(2**63), "9" * 400]
+    assert len(set(id_numbers(np.array([*texts, "5", "0", "3"])).tolist())) == len(texts) + 3
+
+
+def test_a_type_without_nodes_is_scaled_as_it_is() -> None:
+    graph = Graph.from_edges(
+        [0],
+        [1],
+        num_nodes=2,
+        features=(torch.rand(2, 3), torch.rand(0, 2)),
+        type_offsets=(0, 2, 2),
+        node_types=("a", "b"),
+    )
+    transform = FeatureTransform.fit(graph, scaling="column", structural_size=4)
+    later = replace(graph, features=(torch.rand(1, 3), torch.tensor([[2.0, 3.0]])), type_offsets=(0, 1, 2))
+    assert torch.equal(transform(later).features[1], torch.tensor([[2.0, 3.0]]))  # type: ignore[arg-type]
 
 
 def test_a_type_without_features_gets_structural_ones() -> None:

@@ -8,6 +8,7 @@ it are asked for, which gives the same ones (see `scaled.py`).
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,6 +28,7 @@ from graphstrap.view import CLEAN
 
 _NUM_HOPS = 16
 _POSITIVE = 0x7FFF_FFFF_FFFF_FFFF
+_INTEGER = re.compile(r"0|-?[1-9][0-9]*")  # as Python writes it
 _NO_ROOM = (
     "data.structural_columns=always puts columns beside features that are too many to be held at once: "
     "leave it at missing"
@@ -62,6 +64,7 @@ class FeatureTransform:
         transform = cls(scaling, structural_size, graph.num_features, graph.feature_names)
         if scaling == "column":
             blocks = [dense(sample_rows(block)) for block in transform._filled(graph)]
+            blocks = [block if len(block) else block.new_zeros(1, block.shape[1]) for block in blocks]
             spreads = [block.std(0, correction=0) for block in blocks]
             scales = tuple(torch.where(s > 1e-8, s, torch.ones_like(s)) for s in spreads)
             transform = replace(transform, means=tuple(block.mean(0) for block in blocks), scales=scales)
@@ -214,7 +217,8 @@ def structural_features(graph: Graph, *, num_columns: int, seed: int = 0) -> Ten
     spread = _random_vectors(graph, num_columns, seed)
     for _ in range(_NUM_HOPS):
         spread = propagate(graph, CLEAN, spread, norm="mean")
-    place = torch.nn.functional.normalize(spread - spread.mean(0), dim=1)
+        spread = spread - spread.mean(0)  # as well at the end alone, but for float32 where all nodes have mixed by then
+    place = torch.nn.functional.normalize(spread, dim=1)
     degrees = torch.stack([graph.in_degrees, graph.transpose.indptr.diff()], dim=1).float().log1p()
     return torch.cat([place, degrees / 16.0], dim=1)
 
@@ -237,7 +241,7 @@ def id_numbers(ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _id_number(text: str) -> int:
-    if len(text) < 19 and text.lstrip("-").isdecimal() and text.isascii() and str(int(text)) == text:
+    if _INTEGER.fullmatch(text) and -(2**63) <= int(text) < 2**63:
         return int(text)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
 

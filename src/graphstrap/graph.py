@@ -208,6 +208,8 @@ class Graph:
             sums = torch.segment_reduce(self.edge_weights[first:last], "sum", offsets=offsets, unsafe=True)
             degrees = torch.cat([degrees[:num_rows], sums])
         degrees[:num_rows] = 0
+        if self.missing_degrees is not None:
+            degrees = degrees + self.missing_degrees[:num_nodes]
         return Graph(
             indptr=self.indptr[: num_nodes + 1].clamp(max=first),
             indices=self.indices[:first],

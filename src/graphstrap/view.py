@@ -35,6 +35,8 @@ class ViewSpec:
     def __post_init__(self) -> None:
         for name in ("edge_drop_prob", "feature_mask_prob"):
             value = getattr(self, name)
+            if isinstance(value, Tensor) and value.numel() == 0:
+                continue
             low, high = (float(value.min()), float(value.max())) if isinstance(value, Tensor) else (value, value)
             if not 0.0 <= low <= high <= 1.0:
                 raise ValueError(f"{name} must lie between 0 and 1, got {value}")

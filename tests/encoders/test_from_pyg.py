@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import graphstrap as gs
 from conftest import make_communities, make_random_graph
+from graphstrap.encoders import recalibrate_batch_norm
 from graphstrap.encoders.from_pyg import FromPyG
 from graphstrap.encoders.gcn import GCN
 from graphstrap.errors import InputError
@@ -140,3 +141,25 @@ def test_what_a_module_draws_is_a_function_of_the_seed(communities: Graph) -> No
     found = [gs.BGRL(seed=seed, settings=SMALL).fit(communities).embed(communities) for seed in (1, 1, 2)]
     assert np.array_equal(found[0], found[1])
     assert not np.array_equal(found[0], found[2])
+
+
+class InPlaceWithDropout(nn.Module):
+    def __init__(self, num_features: int, embedding_size: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(num_features, 32), nn.Linear(32, embedding_size)
+        self.norm, self.dropout = nn.BatchNorm1d(embedding_size), nn.Dropout(0.5)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        h: Tensor = self.norm(self.second(self.dropout(self.first(torch.relu_(x)).relu())))
+        return h
+
+
+def test_statistics_of_the_clean_graph_are_those_without_dropout_and_features_stay() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(200, 6, generator=generator)
+    graph = Graph.from_edges(torch.arange(199), torch.arange(1, 200), x=x.clone())
+    encoder = FromPyG(InPlaceWithDropout, [6], [8], generator=generator)
+    recalibrate_batch_norm(encoder, [graph])
+    h = encoder.eval()(graph)
+    torch.testing.assert_close(h.std(0, correction=0), torch.ones(8), rtol=0.01, atol=0)  # var of n - 1
+    assert torch.equal(graph.x, x)  # type: ignore[arg-type]

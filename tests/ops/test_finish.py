@@ -120,6 +120,7 @@ def test_row_cosine_equals_the_reference(
     q, t = (torch.randn(shape, generator=generator).to(device) for _ in range(2))
     upstream = torch.randn(shape[0], generator=generator).to(device)
     q[::3], t[1::4] = 0.0, 0.0
+    q[3::6] = 5e-9 / shape[1] ** 0.5  # as good as 0
     if narrow:
         q, t = q.bfloat16(), t.bfloat16()
     with poisoned_memory(), shared_out(*sizes):

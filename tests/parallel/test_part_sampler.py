@@ -61,6 +61,11 @@ def tiny_mag() -> Graph:
     return mag(1e-5, num_features=6)
 
 
+def weighted_mag() -> Graph:
+    graph = tiny_mag()
+    return replace(graph, edge_weights=torch.rand(graph.num_edges, generator=torch.Generator().manual_seed(5)) + 0.5)
+
+
 CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "merged": (plain_graph, {"fan_outs": [4, 3]}),
     "disjoint": (plain_graph, {"fan_outs": [4, 3], "disjoint": True, "unbiased": False}),
@@ -69,6 +74,7 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "nothing": (plain_graph, {"fan_outs": [0, 2]}),
     "fractional times": (dated_graph, {"fan_outs": [5, 4], "disjoint": True, "by_time": True}),
     "weights by time": (weighted_dated_graph, {"fan_outs": [5, 4], "disjoint": True, "by_time": True}),
+    "one relation": (weighted_mag, {"fan_outs": [{"cites": 5}, {"cites": 3}]}),
     "types": (tiny_mag, {"fan_outs": [{"cites": 5, "*": 2}, {"reverse_writes": 3, "cites": 1}]}),
     "types by time": (
         tiny_mag,

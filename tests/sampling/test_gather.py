@@ -10,9 +10,11 @@ import pytest
 import torch
 
 from conftest import make_random_graph
+from graphstrap.features import FeatureTransform
 from graphstrap.graph import Graph
 from graphstrap.quantised import QuantisedMatrix
 from graphstrap.sampling import Gatherer, Sampler
+from graphstrap.scaled import ScaledMatrix
 from graphstrap.sparse import SparseMatrix
 
 
@@ -36,6 +38,18 @@ def test_rows_are_those_of_the_nodes(num_hot: int) -> None:
     assert batch.node_ids is not None
     assert torch.equal(batch.x, graph.x[batch.node_ids])
     assert torch.equal(batch.labels, batch.node_ids % 4)
+
+
+def test_hot_rows_of_a_table_that_is_scaled_when_read_are_kept() -> None:
+    graph = dense_graph()
+    transform = FeatureTransform.fit(graph, scaling="column", structural_size=1)
+    scaled = transform.when_read(graph)
+    assert isinstance(scaled.features[0], ScaledMatrix)
+    gatherer = Gatherer(scaled, num_hot=40)
+    assert gatherer.blocks[0] is not None
+    assert gatherer.blocks[0].hot is not None
+    batch, wanted = filled(scaled, num_hot=40), filled(transform(graph))
+    torch.testing.assert_close(batch.x, wanted.x)
 
 
 def test_sparse_rows_are_those_of_the_nodes() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 import torch
@@ -258,6 +259,41 @@ def test_a_gcn_gives_roots_their_embeddings_in_the_whole_graph(weighted: bool, d
     torch.testing.assert_close(h, encoder(graph)[roots], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("disjoint", [False, True])
+@pytest.mark.parametrize("fan_outs", [[{"cites": ALL}] * 2, [{"cites": ALL}, {"cites": ALL}, 0], [{"cites": ALL}] * 3])
+def test_relations_that_no_hop_draws_are_as_if_they_were_not_there(
+    weighted: bool, disjoint: bool, fan_outs: list[int | dict[str, int]]
+) -> None:
+    generator = torch.Generator().manual_seed(3)
+    source, target = torch.randint(0, 60, (2, 300), generator=generator)
+    kinds, x = torch.arange(300) % 2, torch.rand(60, 5, generator=generator)
+    weights = torch.rand(300, generator=generator) + 0.5 if weighted else None
+    shared: dict[str, Any] = {"num_nodes": 60, "x": x, "directed": True}
+    graph = Graph.from_edges(
+        source, target, edge_weights=weights, edge_types=kinds, edge_type_names=("cites", "likes"), **shared
+    )
+    cites = kinds == 0
+    without = Graph.from_edges(
+        source[cites], target[cites], edge_weights=None if weights is None else weights[cites], **shared
+    )
+    encoder = GCN([5], [8, 8], generator=torch.Generator().manual_seed(0)).eval()
+    roots = torch.tensor([3, 59, 0, 44])
+    batch = Sampler(graph, fan_outs, disjoint=disjoint).sample(roots, seed=0)
+    h = batch.roots_of(encoder(Gatherer(graph).fill(batch)))
+    torch.testing.assert_close(h, encoder(without)[roots], rtol=1e-5, atol=1e-6)
+
+
+def test_a_relation_that_is_taken_whole_costs_no_more_than_its_edges() -> None:
+    """Beside one that is cut: slots for a million draws of each node would not end."""
+    graph = typed_graph()
+    batch = Sampler(graph, [{"cites": 2, "writes": ALL}]).sample(torch.arange(60), seed=0)
+    assert batch.edge_types is not None
+    assert graph.edge_types is not None
+    written = torch.bincount(graph.edge_types[graph.targets < 60], minlength=2)[1]
+    assert torch.bincount(batch.edge_types)[1] == written
+
+
 def test_sampled_sums_are_unbiased() -> None:
     """The mean over many batches of a root's weighted in-degree, and of a first layer without nonlinearity."""
     from graphstrap.ops import propagate
@@ -331,6 +367,7 @@ def test_bad_arguments_say_what_to_do() -> None:
         Sampler(graph, [{"likes": 3}])
     with pytest.raises(InputError, match="from 0 up"):
         Sampler(graph, [-1])
+    assert Sampler(hub_graph(), [{"*": 3}]).fan_outs == [[3]]  # where edges have no types
     with pytest.raises(InputError, match="time column"):
         Sampler(graph, [3], disjoint=True, by_time=True)
     with pytest.raises(InputError, match="disjoint"):

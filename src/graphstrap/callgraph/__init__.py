@@ -64,7 +64,10 @@ def call_graph(
         raise InputError("call_graph needs something to read: give paths or names of packages")
     excluded = frozenset(exclude)
     roots = [_find_source(source) for source in sources]
-    files = dict(pair for root in roots for pair in find_modules(root, exclude=excluded))
+    files: dict[str, Path] = {}
+    for module, path in (pair for root in roots for pair in find_modules(root, exclude=excluded)):
+        if files.setdefault(module, path) != path:
+            raise InputError(f"{files[module]} and {path} are both {module}: give the folder that both are in")
     program = read_program(files.items())
     if program.num_skipped:
         logger.warning("%d of %d Python files could not be parsed and were skipped", program.num_skipped, len(files))
@@ -128,7 +131,7 @@ def find_modules(root: Path, *, exclude: frozenset[str]) -> Iterator[tuple[str, 
     if root.is_file():
         yield root.stem, root
     elif (root / "__init__.py").is_file():
-        yield from _walk(root, f"{root.name}.", exclude)
+        yield from _walk(root, f"{root.resolve().name}.", exclude)
     else:
         yield from _walk(root, "", exclude)
 

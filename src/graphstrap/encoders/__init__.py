@@ -58,8 +58,9 @@ def recalibrate_batch_norm(encoder: nn.Module, graphs: Iterable[Graph]) -> None:
     norms = [module for module in encoder.modules() if isinstance(module, nn.BatchNorm1d)]
     new_batch_weights = [norm.momentum for norm in norms]  # PyTorch's `momentum` is the weight of the NEW batch
     was_training = encoder.training
-    encoder.train()
+    encoder.eval()  # no dropout: what embeds has none
     for norm in norms:
+        norm.train()
         norm.reset_running_stats()
     for number, graph in enumerate(graphs, start=1):
         for norm in norms:

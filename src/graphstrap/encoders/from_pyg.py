@@ -57,6 +57,8 @@ class FromPyG(nn.Module):
         x = masked_features(graph, view.masks)
         if view.spec.shuffle_nodes:
             x = x[shuffled_rows(graph, view, 0)]
+        elif x is graph.x:
+            x = x.clone()  # a module may begin in place
         with self._own_draws(view):
             h: Tensor = self.module(x, kept_edge_index(graph, view.masks))
         if h.shape != (graph.num_nodes, self.embedding_size):

@@ -51,10 +51,10 @@ def kept_elements(view: View, *, rows: Tensor, columns: Tensor, num_columns: int
 
 def aligned_threshold(drop_prob: Probability, ids: Tensor | None) -> Tensor | int:
     """The threshold below which a hash means "dropped": one for all, or one for each of `ids` (None: 0, 1, 2, ...)."""
+    if isinstance(drop_prob, Tensor) and ids is not None:
+        drop_prob = drop_prob[ids.to(drop_prob.device)].to(ids.device)
     threshold = drop_threshold(drop_prob)
-    if not isinstance(threshold, Tensor):
-        return int(threshold)
-    return threshold if ids is None else threshold.to(ids.device)[ids]
+    return threshold if isinstance(threshold, Tensor) else int(threshold)
 
 
 def pair_ids(graph: Graph) -> Tensor:

@@ -22,7 +22,15 @@ from graphstrap.parallel.exchange import Answer, Exchange
 from graphstrap.sampling._edges import Drawn, draw_edges
 from graphstrap.sampling._rows import Rows, sort_rows
 from graphstrap.sampling._subgraph import NOT_FOUND, Found, Hop, assemble
-from graphstrap.sampling.sampler import SAMPLING_BRANCH, FanOuts, Sampler, fan_out_row
+from graphstrap.sampling.sampler import (
+    SAMPLING_BRANCH,
+    FanOuts,
+    Sampler,
+    fan_out_row,
+    leaves_out,
+    missing_degrees,
+    sampled_relations,
+)
 
 NO_LIMIT = torch.iinfo(torch.int32).max
 _EDGE_COLUMNS = ("edge_types", "edge_weights", "edge_times", "edge_columns")
@@ -73,13 +81,14 @@ class PartSampler(Sampler):
         self.graph, self.disjoint, self.unbiased = part, disjoint, unbiased
         self.rows = self._own_rows = PartRows.of_part(part, with_times=by_time)
         self.fan_outs = [fan_out_row(part, entry) for entry in fan_outs]
+        self.relations = sampled_relations(self.fan_outs)
         self.places_table = None
         if not disjoint:
             self.places_table = torch.full((part.num_nodes,), NOT_FOUND, dtype=torch.int32)
         weights = part.own.edge_weights
         self.weight_sums: Tensor | None = None
         self._weight_starts = None
-        if unbiased and weights is not None and by_time:
+        if unbiased and weights is not None and (by_time or self.relations is not None):
             self._weight_starts = self.rows.weight_starts(weights)
         elif unbiased and weights is not None:
             self.weight_sums = torch.segment_reduce(weights, "sum", offsets=part.own.indptr)
@@ -105,9 +114,9 @@ class PartSampler(Sampler):
                 frontier = slice(frontier.stop, found.num_nodes)
             missing = None
             if self.unbiased:
-                nodes, owners = found.nodes(frontier)
+                nodes, owners = found.nodes(None if leaves_out(self.fan_outs) else frontier)
                 degrees = self._ask_degrees(nodes, owners, before)
-                missing = torch.cat([degrees.new_zeros(frontier.start), degrees])
+                missing = missing_degrees(degrees, hops, num_nodes=found.num_nodes)
             ids, *rest = (torch.cat(parts) for parts in zip(*columns, strict=True))
             known: dict[str, Any] = {**dict.fromkeys(_EDGE_COLUMNS), **dict(zip(self._names, rest, strict=True))}
             drawn_edges = replace(self.part, **known)
@@ -154,7 +163,7 @@ class PartSampler(Sampler):
         return Drawn(counts, edges, sources.long(), rows, factors), rest
 
     def _ask_degrees(self, nodes: Tensor, owners: Tensor | None, before: Tensor | None) -> Tensor:
-        """(F,) the in-degrees of the last hop's nodes."""
+        """(F,) how many edges of the relations that are sampled go into each node, or what they weigh."""
         questions = [nodes]
         if before is not None and owners is not None:
             questions.append(before.index_select(0, owners).int())
@@ -192,4 +201,4 @@ class PartSampler(Sampler):
             places = self._own_rows.places_of(asked[0])
             return Answer(None, [self.weight_sums.index_select(0, places)])
         before = asked[1].long() if self.by_time else None
-        return Answer(None, [self.rows.degrees(asked[0], before, self._weight_starts)])
+        return Answer(None, [self.rows.degrees(asked[0], before, self._weight_starts, self.relations)])

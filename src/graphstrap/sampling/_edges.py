@@ -66,7 +66,10 @@ def draw_edges(
     cut = (degree > count).logical_and_(count > 0).nonzero().squeeze(1)  # pairs of which only a part is drawn
     if len(cut):
         words = _words(nodes, owners, roots, seeds).index_select(0, cut)
-        num_chosen, width = count.index_select(0, cut), max(fan_outs)
+        num_chosen = count.index_select(0, cut)
+        width = (
+            int(num_chosen.max()) if num_relations > 1 else fan_outs[0]
+        )  # a relation that is taken whole may be wide
         chosen = choose_positions(degree.index_select(0, cut), num_chosen, words, width=width)
         slot = torch.arange(width, device=device)[:, None]
         into, chosen = begins.index_select(0, cut) + slot, chosen + start.index_select(0, cut)

@@ -65,9 +65,14 @@ class Rows:
             degree = self._count_old(start, degree, before[:, None])
         return start, degree
 
-    def degrees(self, nodes: Tensor, before: Tensor | None, weight_starts: Tensor | None) -> Tensor:
-        """(F,) how many edges `segments` has for each node, or what they weigh: see `weight_starts`."""
+    def degrees(
+        self, nodes: Tensor, before: Tensor | None, weight_starts: Tensor | None, relations: list[int] | None = None
+    ) -> Tensor:
+        """(F,) how many edges `segments` has for each node, or what they weigh (see `weight_starts`); of these
+        relations, or of all."""
         start, degree = self.segments(nodes, before)
+        if relations is not None:
+            start, degree = start[:, relations], degree[:, relations]
         if weight_starts is not None:
             degree = weight_starts[start + degree] - weight_starts[start]
         return degree.sum(1).float()

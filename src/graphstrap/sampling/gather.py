@@ -63,11 +63,12 @@ class _Block:
         self.scaled = block if isinstance(block, ScaledMatrix) else None
         self.block, self.device = block.raw if isinstance(block, ScaledMatrix) else block, device
         self.hot: Tensor | None = None
-        if num_hot and isinstance(block, Tensor) and len(block):
-            hottest = torch.topk(indptr.diff(), min(num_hot, len(block))).indices.to(block.device)
-            self.places = torch.full((len(block),), -1, dtype=torch.int32, device=block.device)
-            self.places[hottest] = torch.arange(len(hottest), dtype=torch.int32, device=block.device)
-            self.hot = block.index_select(0, hottest).to(device)
+        table = self.block
+        if num_hot and isinstance(table, Tensor) and len(table):
+            hottest = torch.topk(indptr.diff(), min(num_hot, len(table))).indices.to(table.device)
+            self.places = torch.full((len(table),), -1, dtype=torch.int32, device=table.device)
+            self.places[hottest] = torch.arange(len(hottest), dtype=torch.int32, device=table.device)
+            self.hot = table.index_select(0, hottest).to(device)
 
     def rows(self, rows: Tensor) -> Features:
         """These rows as the encoder takes them, scaled where they are used."""

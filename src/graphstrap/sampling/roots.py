@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from graphstrap.errors import InputError
 from graphstrap.keep import child_seed
 from graphstrap.sampling._draw import permuted
 
@@ -22,6 +23,10 @@ def roots_at(step: int, *, candidates: Tensor | int, batch_size: int, seed: int)
         candidates: the nodes to choose from, or their number for 0, 1, 2, ...
     """
     size = candidates if isinstance(candidates, int) else len(candidates)
+    if size == 0:
+        raise InputError(
+            "there are no nodes to be roots: choose other sampling.root_types, or give nodes of these types"
+        )
     batch_size = min(batch_size, size)
     places = torch.arange((step - 1) * batch_size, step * batch_size)
     epochs = places // size

@@ -65,6 +65,7 @@ class Sampler:
         self.graph, self.disjoint, self.unbiased = graph, disjoint, unbiased
         self.rows = Rows.of(graph, with_times=by_time)
         self.fan_outs = [fan_out_row(graph, entry) for entry in fan_outs]
+        self.relations, self.leaves_out = sampled_relations(self.fan_outs), leaves_out(self.fan_outs)
         self._degrees: Tensor | None = None
         self._weight_starts: Tensor | None = None
         self.places_table: Tensor | None = None
@@ -106,7 +107,11 @@ class Sampler:
                 places = found.add(drawn.sources, None if owners is None else owners.index_select(0, drawn.rows))
                 hops.append(Hop(drawn.counts, places, drawn.edges, drawn.factors))
                 frontier = slice(frontier.stop, found.num_nodes)
-            missing = self._degrees_of(found, frontier, roots) if self.unbiased else None
+            missing = None
+            if self.unbiased:
+                nodes, owners = found.nodes(None if self.leaves_out else frontier)
+                degrees = self._degrees_of(nodes, self._times_of_roots(owners, roots))
+                missing = missing_degrees(degrees, hops, num_nodes=found.num_nodes)
             return assemble(self.graph, found, hops, num_roots=len(roots), missing_degrees=missing)
 
     def _draw(self, nodes: Tensor, owners: Tensor | None, roots: Tensor, fan_outs: list[int], seed: int) -> Drawn:
@@ -133,20 +138,17 @@ class Sampler:
         times = self.rows.times.index_select(0, roots)
         return torch.where(times == ALWAYS, torch.iinfo(torch.int64).max, times).index_select(0, owners)
 
-    def _degrees_of(self, found: Found, frontier: slice, roots: Tensor) -> Tensor:
-        """(N,) the in-degrees of the last hop's nodes, which have no edges in the batch; 0 for all others."""
-        nodes, owners = found.nodes(frontier)
+    def _degrees_of(self, nodes: Tensor, before: Tensor | None) -> Tensor:
+        """(F,) how many edges of the relations that are sampled go into each node, or what they weigh."""
         weights = self.graph.edge_weights
-        if self.rows.times is not None:
+        if before is not None or self.relations is not None:
             if weights is not None and self._weight_starts is None:
                 self._weight_starts = self.rows.weight_starts(weights)
-            degrees = self.rows.degrees(nodes, self._times_of_roots(owners, roots), self._weight_starts)
-        else:
-            if self._degrees is None:
-                sums = None if weights is None else torch.segment_reduce(weights, "sum", offsets=self.graph.indptr)
-                self._degrees = self.graph.in_degrees.float() if sums is None else sums
-            degrees = self._degrees.index_select(0, nodes)
-        return torch.cat([degrees.new_zeros(frontier.start), degrees])
+            return self.rows.degrees(nodes, before, self._weight_starts, self.relations)
+        if self._degrees is None:
+            sums = None if weights is None else torch.segment_reduce(weights, "sum", offsets=self.graph.indptr)
+            self._degrees = self.graph.in_degrees.float() if sums is None else sums
+        return self._degrees.index_select(0, nodes)
 
 
 def fan_out_row(graph: Graph, entry: int | Mapping[str, int]) -> list[int]:
@@ -158,7 +160,29 @@ def fan_out_row(graph: Graph, entry: int | Mapping[str, int]) -> list[int]:
         if unknown:
             known = ", ".join(graph.edge_type_names) or "none"
             raise InputError(f"there is no edge type {unknown[0]!r}: this graph has {known}")
-        row = [entry.get(name, entry.get("*", 0)) for name in graph.edge_type_names]
+        names = graph.edge_type_names or ("*",) * num_relations_of(graph)
+        row = [entry.get(name, entry.get("*", 0)) for name in names]
     if min(row) < 0:
         raise InputError(f"fan-outs are numbers from 0 up, got {entry!r}")
     return row
+
+
+def sampled_relations(fan_outs: Sequence[Sequence[int]]) -> list[int] | None:
+    """Those that any hop draws from; None where it is all of them. The others are as if they were not there."""
+    drawn = [any(column) for column in zip(*fan_outs, strict=True)]
+    return None if all(drawn) else [relation for relation, is_drawn in enumerate(drawn) if is_drawn]
+
+
+def leaves_out(fan_outs: Sequence[Sequence[int]]) -> bool:
+    """Whether inner nodes may have edges of which none is drawn."""
+    return not all(all(row) for row in fan_outs)
+
+
+def missing_degrees(degrees: Tensor, hops: Sequence[Hop], *, num_nodes: int) -> Tensor:
+    """(N,) the degrees of nodes that have no edges in the batch, 0 for all others; `degrees` are those of the last
+    nodes, or of all."""
+    missing = torch.cat([degrees.new_zeros(num_nodes - len(degrees)), degrees])
+    if len(degrees) == num_nodes and hops:
+        counts = torch.cat([hop.counts for hop in hops])
+        missing[: len(counts)].masked_fill_(counts > 0, 0.0)
+    return missing

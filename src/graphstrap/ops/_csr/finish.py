@@ -154,6 +154,7 @@ class _RowCosine(torch.autograd.Function):
         q_length, t_length = q.norm(dim=1).clamp(min=1e-8), t.norm(dim=1).clamp(min=1e-8)
         with torch.autocast(q.device.type, enabled=False):  # a sum of products, but not one to round
             cosine: Tensor = torch.einsum("nd,nd->n", q, t) / (q_length * t_length)
+        cosine = torch.where(q_length == 1e-8, cosine * 0.0, cosine)  # a row of zeros, or nearly: see the reference
         ctx.save_for_backward(q, t, q_length, t_length, cosine)
         return cosine
 

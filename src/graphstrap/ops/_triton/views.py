@@ -66,9 +66,10 @@ def column_mask(graph: Graph, view: View, block: int) -> Tensor | None:
         return None
     by_block = _column_masks.setdefault(view, {})
     if block not in by_block:
-        threshold = aligned_threshold(view.spec.feature_mask_prob, None)
+        num_columns = graph.num_features[block]
+        threshold = aligned_threshold(view.spec.feature_mask_prob, torch.arange(num_columns, device=graph.device))
         by_block[block] = keep_bytes(
-            graph.num_features[block], view.seed, threshold, device=graph.device, stream=feature_stream(block)
+            num_columns, view.seed, threshold, device=graph.device, stream=feature_stream(block)
         )
     return by_block[block]
 

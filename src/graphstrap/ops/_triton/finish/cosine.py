@@ -39,7 +39,8 @@ if IS_AVAILABLE:
             q_size = tl.maximum(tl.sqrt(tl.sum(q_rows * q_rows, axis=1)), 1e-8)
             t_size = tl.maximum(tl.sqrt(tl.sum(t_rows * t_rows, axis=1)), 1e-8)
             dot = tl.sum(q_rows * t_rows, axis=1)  # a NaN that the maximum swallows is here too
-            tl.store(cosine + rows, dot / (q_size * t_size), mask=rows < last)
+            value = tl.where(q_size > 1e-8, dot / (q_size * t_size), dot * 0.0)  # nearly zero: see the reference
+            tl.store(cosine + rows, value, mask=rows < last)
             tl.store(q_length + rows, q_size, mask=rows < last)
             tl.store(t_length + rows, t_size, mask=rows < last)
 
