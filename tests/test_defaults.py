@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from conftest import make_communities, make_random_graph
-from graphstrap.defaults import choose_recipe
+from graphstrap.defaults import OWN_COLUMNS, choose_recipe, resolve_recipe
 from graphstrap.graph import Graph
+from same_graph import make_hetero_graph
 
 
 def with_columns(num_columns: int) -> Graph:
@@ -33,6 +34,23 @@ def test_every_choice_is_explained_and_the_recipe_is_valid() -> None:
     assert len(reasons) >= 5
     assert any(str(recipe.train.steps) in reason for reason in reasons)
     assert recipe.with_settings({"train.steps": 10}).train.warmup_steps == 1
+
+
+def test_norms_that_collapse_at_a_high_rate_get_a_lower_one_unless_it_is_given() -> None:
+    graph = with_columns(5)
+    for norm, rate in (("batch", 1e-2), ("layer", 1e-3), ("none", 1e-3)):
+        recipe, reasons = resolve_recipe("default", graph, {"encoder.norm": norm})
+        assert (recipe.encoder.norm, recipe.train.learning_rate) == (norm, rate)
+        assert any(f"rate {rate}" in reason for reason in reasons)
+    given, _ = resolve_recipe("default", graph, {"encoder.norm": "layer", "train.learning_rate": 0.5})
+    assert given.train.learning_rate == 0.5
+
+
+def test_own_features_stand_beside_where_nodes_have_some() -> None:
+    graph = with_columns(5)
+    assert choose_recipe(graph)[0].encoder.own_features == OWN_COLUMNS
+    assert choose_recipe(graph.with_features(None))[0].encoder.own_features == 0
+    assert choose_recipe(make_hetero_graph(seed=0))[0].encoder.own_features == 0
 
 
 def test_graphs_without_features_have_a_default_too() -> None:

@@ -46,15 +46,15 @@ class Statistics:
         )
 
 
-def choose_recipe(graph: Graph) -> tuple[Recipe, list[str]]:
-    """A recipe for this graph, and one sentence for each choice."""
+def choose_recipe(graph: Graph, *, norm: str = "batch") -> tuple[Recipe, list[str]]:
+    """A recipe for this graph and norm, and one sentence for each choice."""
     s = Statistics.of(graph)
     scaling = "row" if s.is_bag else "column"
     mask = 0.5 if s.num_columns >= 200 else 0.3 if s.num_columns >= 30 else 0.1
     drop = 0.5 if s.mean_degree >= 2 else 0.3
     hidden, embedding = (512, 256) if s.num_nodes < 5_000 else (256, 128)
     own_features = OWN_COLUMNS if s.has_own else 0
-    steps = 1000
+    steps, rate = 1000, 1e-3 if norm in ("layer", "none") else 1e-2  # which would let these two collapse
     recipe = Recipe(
         name="default",
         data=DataRecipe(feature_scaling=scaling),
@@ -66,7 +66,7 @@ def choose_recipe(graph: Graph) -> tuple[Recipe, list[str]]:
             own_features=own_features,
         ),
         method=MethodRecipe(predictor_hidden_size=embedding),
-        train=TrainRecipe(steps=steps, warmup_steps=steps // 10, learning_rate=1e-2, log_every=steps // 30),
+        train=TrainRecipe(steps=steps, warmup_steps=steps // 10, learning_rate=rate, log_every=steps // 30),
     )
     return recipe, _reasons(s, recipe)
 
@@ -75,7 +75,8 @@ def resolve_recipe(recipe: str | Recipe, graph: Graph, settings: Mapping[str, An
     """The recipe to run and, where it was made from the graph, what was chosen and why."""
     reasons: list[str] = []
     if recipe == "default":
-        recipe, reasons = choose_recipe(training_part(graph, settings.get("data.training_graphs", "all")))
+        part = training_part(graph, settings.get("data.training_graphs", "all"))
+        recipe, reasons = choose_recipe(part, norm=settings.get("encoder.norm", "batch"))
     elif isinstance(recipe, str):
         recipe = load_recipe(recipe)
     resolved = recipe.with_settings(settings)
