@@ -8,10 +8,10 @@ The candidates below were written down before any of them was trained. Each is t
 be appended to its embedding is tried on the same embedding. A probe is fitted on 10 % of the labelled nodes and scored
 on the next 10 %, 3 random splits of seed 0, whose test nodes are left alone. `choose` says, for each graph, which
 candidate and which rule for appending is best on all the others, and what that rule scores on the graph that was left
-out. What is best on all of them was taken, but for the columns averaged over two hops: worth 0.1 on average, they would
-need a pass over the neighbours wherever nodes are embedded. Beside it: how a graph fares that takes the candidate whose
-embeddings have the highest effective rank for their width, a probe that needs no labels. Rows go to
-results/tune_default.jsonl as they come, and the same command goes on.
+out. What is best on all of them was taken, but for the columns averaged over two hops (worth 0.1 on average, they would
+need a pass over the neighbours wherever nodes are embedded) and for more steps on small graphs, where they do nothing.
+Beside it: how a graph fares that takes the candidate whose embeddings have the highest effective rank for their width,
+a probe that needs no labels. Rows go to results/tune_default.jsonl as they come, and the same command goes on.
 """
 
 from __future__ import annotations

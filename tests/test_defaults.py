@@ -46,6 +46,11 @@ def test_norms_that_collapse_at_a_high_rate_get_a_lower_one_unless_it_is_given()
     assert given.train.learning_rate == 0.5
 
 
+def test_large_graphs_are_trained_longer() -> None:
+    graphs = [make_random_graph(num_nodes=n, num_edges=n, seed=0) for n in (4_999, 5_000)]
+    assert [choose_recipe(graph)[0].train.steps for graph in graphs] == [300, 1000]
+
+
 def test_own_features_stand_beside_where_nodes_have_some() -> None:
     graph = with_columns(5)
     assert choose_recipe(graph)[0].encoder.own_features == OWN_COLUMNS

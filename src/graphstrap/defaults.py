@@ -3,8 +3,8 @@
 Masking, dropping and widths were found by hand on Cora, CiteSeer, Photo, BlogCatalog, Actor and a few others, scored on
 their test nodes (docs/LOG.md): strong masking is what makes short training pay, as long as there are enough columns and
 edges left to predict from. Around these rules, fourteen ways of training and what to append were tried on validation
-nodes of twenty graphs, each left out in its turn (benchmarks/tune_default.py): more steps and a node's own features
-beside its embedding were better, the rest not.
+nodes of twenty graphs, each left out in its turn (benchmarks/tune_default.py): a node's own features beside its
+embedding and, on all but small graphs, more steps were better, the rest not.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def choose_recipe(graph: Graph, *, norm: str = "batch") -> tuple[Recipe, list[st
     scaling = "row" if s.is_bag else "column"
     mask = 0.5 if s.num_columns >= 200 else 0.3 if s.num_columns >= 30 else 0.1
     drop = 0.5 if s.mean_degree >= 2 else 0.3
-    hidden, embedding = (512, 256) if s.num_nodes < 5_000 else (256, 128)
+    hidden, embedding, steps = (512, 256, 300) if s.num_nodes < 5_000 else (256, 128, 1000)
     own_features = OWN_COLUMNS if s.has_own else 0
-    steps, rate = 1000, 1e-3 if norm in ("layer", "none") else 1e-2  # which would let these two collapse
+    rate = 1e-3 if norm in ("layer", "none") else 1e-2  # which would let these two collapse
     recipe = Recipe(
         name="default",
         data=DataRecipe(feature_scaling=scaling),
@@ -96,5 +96,5 @@ def _reasons(s: Statistics, recipe: Recipe) -> list[str]:
         f"edges dropped with probability {views.edge_drop_probs[0]}: {s.mean_degree:.1f} edges a node",
         f"{encoder.own_features} columns of own features appended: {own}",
         f"layers of {encoder.hidden_sizes[0]} and {encoder.embedding_size}: {s.num_nodes:,} nodes",
-        f"{recipe.train.steps} steps at learning rate {recipe.train.learning_rate}: raise with --set train.steps=N",
+        f"{recipe.train.steps} steps at learning rate {recipe.train.learning_rate}: change with --set train.steps=N",
     ]

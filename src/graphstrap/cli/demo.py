@@ -25,7 +25,7 @@ _SHOWN = ("statistics.mean", "json.dumps", "posixpath.join")
 def demo(
     picture: Annotated[Path, typer.Option(help="Where to draw the embedding space.")] = Path("graphstrap-demo.png"),
     seed: Annotated[int, typer.Option(help="Fixes weights and views.", min=0)] = 0,
-    steps: Annotated[int, typer.Option(help="Training steps; `fit` would take 1000.", min=1)] = 300,
+    steps: Annotated[int, typer.Option(help="Training steps; `fit` takes 1000.", min=1)] = 300,
     as_json: o.AsJson = False,
     quiet: o.Quiet = False,
 ) -> None:
