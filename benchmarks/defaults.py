@@ -29,6 +29,7 @@ from graphstrap.datasets import describe
 from graphstrap.embed import embed_seeds
 from graphstrap.estimator import random_init
 from graphstrap.evaluate import evaluate_many
+from graphstrap.features import raw_features
 from graphstrap.graph import Graph
 from graphstrap.ops import resolve_device
 from graphstrap.recipe import Recipe
@@ -75,10 +76,11 @@ def plain(recipe: Recipe) -> dict[str, Any]:
 
 def raw_accuracies(graph: Graph, *, seeds: Sequence[int], device: torch.device) -> list[float] | None:
     """Of every seed's splits, or of the first one's where there are many columns; None without features."""
-    if graph.x is None:
+    x = raw_features(graph)
+    if x is None:
         return None
-    x = graph.x.to_dense() if isinstance(graph.x, SparseMatrix) and graph.x.shape[1] <= MANY_COLUMNS else graph.x
-    seeds = seeds if graph.x.shape[1] <= MANY_COLUMNS else seeds[:1]
+    x = x.to_dense() if isinstance(x, SparseMatrix) and x.shape[1] <= MANY_COLUMNS else x
+    seeds = seeds if x.shape[1] <= MANY_COLUMNS else seeds[:1]
     tables = [x.to(device) if isinstance(x, torch.Tensor) else x] * len(seeds)
     return [one.mean for one in evaluate_many(tables, graph, seeds=seeds)]
 

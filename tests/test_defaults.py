@@ -51,6 +51,15 @@ def test_large_graphs_are_trained_longer() -> None:
     assert [choose_recipe(graph)[0].train.steps for graph in graphs] == [300, 1000]
 
 
+def test_what_is_said_is_what_runs() -> None:
+    settings = {"train.steps": 7, "encoder.hidden_sizes": [], "encoder.embedding_size": 32}
+    _, reasons = resolve_recipe("default", with_columns(5), settings)
+    said = "\n".join(reasons)
+    assert all(words in said for words in ("7 steps", "layers of 32:", "5 columns of own features"))
+    _, reasons = resolve_recipe("default", with_columns(5).with_features(None), {})
+    assert not any("there are 0" in reason for reason in reasons)
+
+
 def test_own_features_stand_beside_where_nodes_have_some() -> None:
     graph = with_columns(5)
     assert choose_recipe(graph)[0].encoder.own_features == OWN_COLUMNS

@@ -12,10 +12,11 @@ import graphstrap as gs
 from conftest import make_communities, make_random_graph
 from graphstrap import features, scaled
 from graphstrap.errors import InputError
-from graphstrap.features import FeatureTransform, id_numbers, structural_features
+from graphstrap.features import FeatureTransform, id_numbers, raw_features, structural_features
 from graphstrap.graph import Graph
 from graphstrap.ops import _torch
 from graphstrap.sparse import SparseMatrix
+from same_graph import make_hetero_graph
 
 
 def dense_graph(columns: int = 4, *, names: tuple[str, ...] | None = None, seed: int = 0) -> Graph:
@@ -144,6 +145,17 @@ def test_a_type_without_nodes_is_scaled_as_it_is() -> None:
     transform = FeatureTransform.fit(graph, scaling="column", structural_size=4)
     later = replace(graph, features=(torch.rand(1, 3), torch.tensor([[2.0, 3.0]])), type_offsets=(0, 1, 2))
     assert torch.equal(transform(later).features[1], torch.tensor([[2.0, 3.0]]))  # type: ignore[arg-type]
+
+
+def test_raw_features_are_compared_as_the_encoder_gets_them() -> None:
+    graph = dense_graph()
+    assert isinstance(graph.x, torch.Tensor)
+    drowned = graph.with_features(graph.x * torch.tensor([1e5, 1.0, 1.0, 1e-3]))
+    torch.testing.assert_close(raw_features(drowned), raw_features(graph))
+    bag = make_random_graph(num_nodes=40, num_edges=80, seed=0)
+    assert raw_features(bag) is bag.x
+    assert raw_features(bag.with_features(None)) is None
+    assert raw_features(make_hetero_graph(seed=0)) is None
 
 
 def test_a_type_without_features_gets_structural_ones() -> None:

@@ -46,16 +46,21 @@ class Statistics:
         )
 
 
-def choose_recipe(graph: Graph, *, norm: str = "batch") -> tuple[Recipe, list[str]]:
-    """A recipe for this graph and norm, and one sentence for each choice."""
-    s = Statistics.of(graph)
+def choose_recipe(graph: Graph) -> tuple[Recipe, list[str]]:
+    """A recipe for this graph, and one sentence for each choice."""
+    statistics = Statistics.of(graph)
+    recipe = _recipe_for(statistics)
+    return recipe, _reasons(statistics, recipe)
+
+
+def _recipe_for(s: Statistics, *, norm: str = "batch") -> Recipe:
     scaling = "row" if s.is_bag else "column"
     mask = 0.5 if s.num_columns >= 200 else 0.3 if s.num_columns >= 30 else 0.1
     drop = 0.5 if s.mean_degree >= 2 else 0.3
     hidden, embedding, steps = (512, 256, 300) if s.num_nodes < 5_000 else (256, 128, 1000)
     own_features = OWN_COLUMNS if s.has_own else 0
     rate = 1e-3 if norm in ("layer", "none") else 1e-2  # which would let these two collapse
-    recipe = Recipe(
+    return Recipe(
         name="default",
         data=DataRecipe(feature_scaling=scaling),
         views=ViewsRecipe(edge_drop_probs=(drop, drop), feature_mask_probs=(mask, mask)),
@@ -68,33 +73,36 @@ def choose_recipe(graph: Graph, *, norm: str = "batch") -> tuple[Recipe, list[st
         method=MethodRecipe(predictor_hidden_size=embedding),
         train=TrainRecipe(steps=steps, warmup_steps=steps // 10, learning_rate=rate, log_every=steps // 30),
     )
-    return recipe, _reasons(s, recipe)
 
 
 def resolve_recipe(recipe: str | Recipe, graph: Graph, settings: Mapping[str, Any]) -> tuple[Recipe, list[str]]:
     """The recipe to run and, where it was made from the graph, what was chosen and why."""
-    reasons: list[str] = []
+    statistics = None
     if recipe == "default":
-        part = training_part(graph, settings.get("data.training_graphs", "all"))
-        recipe, reasons = choose_recipe(part, norm=settings.get("encoder.norm", "batch"))
+        statistics = Statistics.of(training_part(graph, settings.get("data.training_graphs", "all")))
+        recipe = _recipe_for(statistics, norm=settings.get("encoder.norm", "batch"))
     elif isinstance(recipe, str):
         recipe = load_recipe(recipe)
     resolved = recipe.with_settings(settings)
     check_new(resolved)
-    return resolved, reasons
+    return resolved, [] if statistics is None else _reasons(statistics, resolved)
 
 
 def _reasons(s: Statistics, recipe: Recipe) -> list[str]:
+    """What a recipe made from these statistics, perhaps with settings of the user's, has, and why."""
     kind = (
         "counts, mostly zero" if s.is_bag else "measurements" if s.num_columns else "none given, structural ones made"
     )
+    encoder, views, train = recipe.encoder, recipe.views, recipe.train
+    num_columns = s.num_columns or recipe.data.structural_size + 2
     own = "neighbours may be unlike each other" if s.has_own else "nodes have none, or of several kinds"
-    encoder, views = recipe.encoder, recipe.views
+    num_own = min(encoder.own_features, num_columns)
+    layers = " and ".join(map(str, (*encoder.hidden_sizes, encoder.embedding_size)))
     return [
         f"features scaled by {recipe.data.feature_scaling}: {kind}",
-        f"feature columns masked with probability {views.feature_mask_probs[0]}: there are {s.num_columns}",
+        f"feature columns masked with probability {views.feature_mask_probs[0]}: there are {num_columns}",
         f"edges dropped with probability {views.edge_drop_probs[0]}: {s.mean_degree:.1f} edges a node",
-        f"{encoder.own_features} columns of own features appended: {own}",
-        f"layers of {encoder.hidden_sizes[0]} and {encoder.embedding_size}: {s.num_nodes:,} nodes",
-        f"{recipe.train.steps} steps at learning rate {recipe.train.learning_rate}: change with --set train.steps=N",
+        f"{num_own} columns of own features appended: {own}",
+        f"layers of {layers}: {s.num_nodes:,} nodes",
+        f"{train.steps} steps at learning rate {train.learning_rate}: change with --set train.steps=N",
     ]

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphstrap.blocks import Block
+from graphstrap.blocks import Block, Features, is_bag
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.keep import child_seed, hash32
@@ -186,6 +186,18 @@ class FeatureTransform:
             raise ValueError("the numbers of feature columns are none")
         if self.names is not None and not all(isinstance(name, str) for name in self.names):
             raise ValueError("the names of feature columns are none")
+
+
+def raw_features(graph: Graph) -> Features | None:
+    """What embeddings are compared with: features as given, but columns of measurements each with mean 0 and variance
+    1, as the encoder gets them, since one of large numbers would drown the others. None where there are none, or node
+    types have their own."""
+    x = graph.x if len(graph.features) == 1 else None
+    if not isinstance(x, Tensor) or is_large(x) or is_bag(x):
+        return x
+    scaled = FeatureTransform.fit(graph, scaling="column", structural_size=1)(graph).x
+    assert scaled is not None
+    return scaled
 
 
 def _mean_length(prepared: Graph, sizes: Sequence[int]) -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from graphstrap.estimator import BGRL, random_init
 from graphstrap.evaluate import Embeddings, Evaluation, evaluate_links, hide_edges, summarise_links
+from graphstrap.features import raw_features
 from graphstrap.graph import Graph
 
 
@@ -25,8 +26,8 @@ def score_links(
         edges = hide_edges(graph, seed=seed)
         left = edges.remaining
         candidates: dict[str, Embeddings] = {}
-        if baselines and len(left.features) == 1 and left.x is not None:
-            candidates["raw features"] = left.x
+        if baselines and (raw := raw_features(left)) is not None:
+            candidates["raw features"] = raw
         if baselines:
             candidates["random init"] = random_init(left, model.recipe_, seed=model.seed, device=model.device)
         trained = BGRL(recipe=model.recipe_, seed=model.seed, device=model.device).fit(left) if refit else model

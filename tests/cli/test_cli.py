@@ -164,10 +164,25 @@ def test_embeddings_as_a_folder_of_files(fitted: Path, tmp_path: Path, capsys: p
     assert "auto, full" in error(capsys, "embed", fitted, "--to", tmp_path / "x.npy", "--how", "quickly")
 
 
+def test_fit_says_which_columns_it_reads_and_which_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edges, nodes = tmp_path / "edges.csv", tmp_path / "nodes.csv"
+    edges.write_text("a,b,amount\n" + "".join(f"{i},{(i + 1) % 20},{i}\n" for i in range(20)), encoding="utf-8")
+    columns = [f"c{j}" for j in range(14)]
+    rows = "".join(f"{i}," + ",".join(str((i * j) % 7) for j in range(14)) + "\n" for i in range(20))
+    nodes.write_text("id," + ",".join(columns) + "\n" + rows, encoding="utf-8")
+    fitting = ["fit", "--edges", str(edges), "--nodes", str(nodes), *(word for word in FAST if word != "--quiet")]
+    assert run([*fitting, "--run", str(tmp_path / "a")]) == 0
+    said = capsys.readouterr().err
+    assert "features: c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11 and 2 more; labels: none" in said
+    assert "gcn does not read the edges' amount: take --set encoder.name=gat or mpnn" in said
+    assert run([*fitting, "--run", str(tmp_path / "c"), "--set", "encoder.name=gat"]) == 0
+    assert "does not read" not in capsys.readouterr().err
+
+
 def test_evaluate_prints_baselines_and_names_the_protocol(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["evaluate", str(fitted), "--protocol", "reference", "--runs", "2"]) == 0
     text = capsys.readouterr().out
-    assert all(word in text for word in ("raw features", "random init", "bgrl", "reference"))
+    assert all(word in text for word in ("largest class", "raw features", "random init", "bgrl", "reference"))
 
 
 def test_links_are_evaluated_without_labels(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:

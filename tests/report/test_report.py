@@ -91,11 +91,13 @@ def with_split(graph: Graph) -> Graph:
     return replace(graph, splits=Splits(place < 1, place == 1, place > 1))
 
 
-def scores_of(graph: Graph, folder: Path, protocols: list[str] | None = None, **settings: Any) -> Scores | None:
-    model = BGRL(settings={**FAST, "train.steps": 2, **settings}, device="cpu").fit(graph, run=folder)
+def scores_of(
+    graph: Graph, folder: Path, protocols: list[str] | None = None, *, num_runs: int | None = 1, settings: Any = None
+) -> Scores | None:
+    model = BGRL(settings={**FAST, "train.steps": 2, **(settings or {})}, device="cpu").fit(graph, run=folder)
     with side_by_side() as executor:
         h = [model.embed(graph)]
-        return find_out([model], graph, h, executor=executor, protocols=protocols, num_runs=1).scores
+        return find_out([model], graph, h, executor=executor, protocols=protocols, num_runs=num_runs).scores
 
 
 @pytest.mark.parametrize("protocols", [["knn"], ["public"], ["links", "paper"]])
@@ -125,7 +127,7 @@ def test_protocols_that_cannot_be_run_are_refused(
     with pytest.raises(InputError, match="published splits"):
         scores_of(communities, tmp_path / "b", ["public"])
     with pytest.raises(InputError, match="has learned from labels that the protocol 'knn' tests on"):
-        scores_of(communities, tmp_path / "c", ["knn"], **{"method.name": "semi-supervised"})
+        scores_of(communities, tmp_path / "c", ["knn"], settings={"method.name": "semi-supervised"})
     (tmp_path / "b" / "model.safetensors").unlink()
     assert command(["report", str(tmp_path / "b"), "--protocol", "paper"]) == 2
     assert "no model to evaluate" in capsys.readouterr().err
@@ -151,16 +153,18 @@ def test_a_published_split_is_taken_whole_however_many_labels_there_are(
 
 
 @pytest.mark.parametrize(("protocol", "num_tested"), [("paper", 96), ("reference", 96), ("public", 100), ("knn", 96)])
-def test_a_gain_comes_with_the_error_of_a_proportion_on_the_test_nodes(
+def test_a_gain_comes_with_the_errors_of_a_proportion_and_over_splits(
     communities: Graph, tmp_path: Path, protocol: str, num_tested: int
 ) -> None:
-    scores = scores_of(with_split(communities), tmp_path / "run", [protocol])
+    scores = scores_of(with_split(communities), tmp_path / "run", [protocol], num_runs=None)
     assert scores is not None
     (gain,) = scores.gains
-    untrained, trained = (scores.tables[protocol][name].mean for name in ("random init", "bgrl"))
-    assert (gain.points, gain.num_tested) == (trained - untrained, num_tested)
-    part = (trained + untrained) / 200
-    assert gain.error == pytest.approx(100 * np.sqrt(part * (1 - part) / num_tested))
+    untrained, trained = (scores.tables[protocol][name] for name in ("random init", "bgrl"))
+    assert (gain.points, gain.num_tested) == (trained.mean - untrained.mean, num_tested)
+    part = (trained.mean + untrained.mean) / 200
+    assert len(trained.runs) == (1 if protocol == "public" else 10)  # labels are few
+    spread = 0.0 if protocol == "public" else np.std(np.subtract(trained.runs, untrained.runs), ddof=1)
+    assert gain.error == pytest.approx(np.sqrt(1e4 * part * (1 - part) / num_tested + spread**2))
 
 
 def test_several_seeds_are_one_report_with_their_spread(

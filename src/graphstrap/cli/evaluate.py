@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import torch
 import typer
 
 from graphstrap.cli import _options as o
@@ -12,6 +13,8 @@ from graphstrap.errors import InputError
 from graphstrap.estimator import random_init
 from graphstrap.evaluate import PROTOCOLS, SAW_LABELS, Evaluation, has_seen_test_labels
 from graphstrap.evaluate import evaluate as evaluate_embeddings
+from graphstrap.features import raw_features
+from graphstrap.graph import Graph
 from graphstrap.hidden_edges import score_links
 from graphstrap.seeds import evaluate_runs, over_seeds, seed_folders
 
@@ -55,9 +58,11 @@ def evaluate(
         warning = {"learned_from_test_labels": True} if saw_labels else {}
         o.print_json({**result.to_dict(), **warning, **(several if len(by_seed) > 1 else {})})
         return
+    if baselines and result.metric == "accuracy":
+        print(f"{'largest class':14s} {_largest_class(graph):6.2f}")
     rows = {}
-    if baselines and len(graph.features) == 1 and graph.x is not None:
-        rows["raw features"] = evaluate_embeddings(graph.x, graph, protocol=protocol, num_runs=runs)
+    if baselines and (raw := raw_features(graph)) is not None:
+        rows["raw features"] = evaluate_embeddings(raw, graph, protocol=protocol, num_runs=runs)
     if baselines:
         untrained = random_init(graph, model.recipe_, seed=model.seed, device=device)
         rows["random init"] = evaluate_embeddings(untrained, graph, protocol=protocol, num_runs=runs)
@@ -69,6 +74,13 @@ def evaluate(
     _print_rows(rows)
     if appended:
         print(f"+ own: {model.model_.num_own_columns} columns of the node's own features stand beside the embedding")
+
+
+def _largest_class(graph: Graph) -> float:
+    """What calling every node by the most frequent class would score, in percent."""
+    assert graph.labels is not None
+    known = graph.labels[graph.labels >= 0]
+    return 100.0 * float(torch.bincount(known).max()) / len(known)
 
 
 def _print_rows(rows: dict[str, Evaluation]) -> None:

@@ -15,7 +15,9 @@ from graphstrap.cli.resume import resume
 from graphstrap.ensemble import begin_folds, fold_folders, resume_folds
 from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL
+from graphstrap.graph import Graph
 from graphstrap.io.tables import TableOptions
+from graphstrap.methods import READS_EDGES
 from graphstrap.ops import resolve_device
 from graphstrap.parallel import Workers, is_worker, joined, load_for, num_restarts
 from graphstrap.recipe import Recipe
@@ -25,6 +27,8 @@ from graphstrap.seeds import fit_seeds, seed_folders
 from graphstrap.setting import parse_settings
 from graphstrap.source import Source
 from graphstrap.train import InterruptedTrainingError, Mirror, make_mirrors
+
+_MOST_SHOWN = 12  # names of features
 
 
 @with_table_options
@@ -125,8 +129,10 @@ def _fit(
 ) -> None:
     """What every worker does; the first one speaks."""
     graph = load_for(where, workers)
-    o.note(f"{graph}\n{graph.cleaning}", quiet=quiet)
-    estimator.resolve(graph)
+    o.note(f"{graph}\n{graph.cleaning}{_read_columns(graph)}", quiet=quiet)
+    encoder = estimator.resolve(graph).encoder.name
+    if unread := _unread_columns(graph, encoder):
+        o.note(f"note: {encoder} does not read {unread}", quiet=quiet)
     for reason in estimator.reasons_:
         o.note(f"  {reason}", quiet=quiet)
     try:
@@ -155,7 +161,7 @@ def _fit(
 def _fit_folds(estimator: BGRL, where: Source, run: Path, *, number: int, part: str | None, quiet: bool) -> None:
     """A model for each fold, one after the other."""
     graph = where.load()
-    o.note(f"{graph}\n{graph.cleaning}", quiet=quiet)
+    o.note(f"{graph}\n{graph.cleaning}{_read_columns(graph)}", quiet=quiet)
     begin_folds(estimator, where, graph, run=run, number=number, part=part)
     try:
         with removed_if_refused(run, [Run.open(one) for one in fold_folders(run)]):
@@ -165,3 +171,21 @@ def _fit_folds(estimator: BGRL, where: Source, run: Path, *, number: int, part: 
         raise typer.Exit(stop.exit_code) from stop
     print(f"{run}: {number} folds, trained {runs[0].recipe.train.steps} steps each{o.last_loss(runs)}")
     o.note(f"next: graphstrap predict {run} --to labels.parquet", quiet=quiet)
+
+
+def _read_columns(graph: Graph) -> str:
+    """A line that says which columns are features, and whether there are labels: a label among features is no news."""
+    if not graph.feature_names:
+        return ""
+    shown = ", ".join(graph.feature_names[:_MOST_SHOWN])
+    more = len(graph.feature_names) - _MOST_SHOWN
+    labels = "none" if graph.labels is None else f"{graph.num_classes} classes"
+    return f"\nfeatures: {shown}{f' and {more:,} more' if more > 0 else ''}; labels: {labels}"
+
+
+def _unread_columns(graph: Graph, encoder: str) -> str:
+    """What is known of edges that the encoder makes nothing of, and what to do."""
+    if encoder in READS_EDGES or not graph.edge_column_names:
+        return ""
+    names = ", ".join(graph.edge_column_names)
+    return f"the edges' {names}: take --set encoder.name=gat or mpnn, or make one the weight by --weight-column"

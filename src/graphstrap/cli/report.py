@@ -27,7 +27,12 @@ def report(
             "clustering, and public where there is a split; without labels links by the run's encoder]."
         ),
     ] = None,
-    runs: Annotated[int, typer.Option(help="Random splits of each evaluation.", min=1)] = build.NUM_RUNS,
+    runs: Annotated[
+        int | None,
+        typer.Option(
+            help="Random splits of each evaluation [default: 2; with few labels 10].", min=1, show_default=False
+        ),
+    ] = None,
     device: o.Device = "auto",
     as_json: o.AsJson = False,
     quiet: o.Quiet = False,

@@ -33,8 +33,6 @@ from graphstrap.source import Source
 Array = np.ndarray[Any, Any]
 Say = Callable[[str], None]
 
-NUM_RUNS = 2
-
 
 def write_report(
     run: Run,
@@ -44,13 +42,13 @@ def write_report(
     graph: Graph | None = None,
     others: Sequence[tuple[Run, BGRL | None]] = (),
     protocols: Sequence[str] | None = None,
-    num_runs: int = NUM_RUNS,
+    num_runs: int | None = None,
     say: Say = lambda text: None,
 ) -> Health:
     """Write the report of a run and return the verdict. Without a model, as of a cut run, there is no map.
 
     `others` are runs of the same recipe and graph by other seeds: curves and scores then show the spread over all of
-    them. The map is that of `run`. `protocols`: see `find_out`.
+    them. The map is that of `run`. `protocols` and `num_runs`: see `find_out`.
     """
     known, laid_out = None, None
     if model is not None and graph is not None:

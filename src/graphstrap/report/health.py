@@ -35,10 +35,11 @@ _ORDER = ("bad", "warning")
 class Gain:
     """Points by which embeddings beat an untrained encoder.
 
-        error = 100 sqrt(p (1 - p) / n)    p: the mean of both accuracies, n: test nodes
+        error = sqrt(100^2 p (1 - p) / n + s^2)    p: the mean of both accuracies, n: test nodes, s: over splits
 
-    the standard error of a proportion. That of a difference on the same nodes is about as large where half of the
-    mistakes are made by both.
+    the standard error of a proportion, and how much the difference varies from one split to the next: which few nodes
+    are fitted on decides where labels are few. The error of a difference on the same nodes is about as large as that of
+    a proportion where half of the mistakes are made by both.
     """
 
     points: float

@@ -13,6 +13,7 @@ from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL, random_init
 from graphstrap.evaluate import has_published_splits, has_seen_test_labels
 from graphstrap.evaluate._splits import published
+from graphstrap.features import raw_features
 from graphstrap.graph import Graph
 from graphstrap.hidden_edges import score_links
 from graphstrap.report.scores import MAX_LABELLED, Confusion, Scores, confuse, has_classes, score
@@ -40,12 +41,13 @@ def find_out(
     *,
     executor: Executor,
     protocols: Sequence[str] | None,
-    num_runs: int,
+    num_runs: int | None,
 ) -> Knowledge:
     """Evaluate models that differ by their seed, raw features and an untrained encoder beside.
 
     `protocols` are run as they are given, and one that cannot be is refused; `links` among them trains anew. None:
     PROTOCOLS, and the published splits where there are any; without labels hidden edges, by the encoder as it is.
+    `num_runs` None: a few splits, and more of them where labels are few.
     """
     model, h = models[0], embeddings[0]
     if protocols is None and not has_classes(graph):
@@ -56,8 +58,8 @@ def find_out(
     scores = Scores({})
     if by_labels:
         candidates: dict[str, Sequence[Any]] = {}
-        if len(graph.features) == 1 and graph.x is not None:
-            candidates["raw features"] = [graph.x]
+        if (raw := raw_features(graph)) is not None:
+            candidates["raw features"] = [raw]
         candidates["random init"] = [random_init(graph, model.recipe_, seed=model.seed, device=model.device)]
         candidates[model.recipe_.method.name] = embeddings
         scores = score(candidates, graph, executor=executor, protocols=by_labels, num_runs=num_runs)

@@ -20,6 +20,8 @@ from graphstrap.seeds import over_seeds
 Array = np.ndarray[Any, Any]
 
 MAX_LABELLED = 15_000  # a sample says as much, and keeps a large graph's report under a minute
+NUM_RUNS = 2
+FEW_LABELLED, RUNS_OF_FEW = 1_000, 10  # splits differ so much then that two of them say little
 MAX_CLASSES_SHOWN = 24
 NUM_MISTAKES = 8
 
@@ -69,7 +71,7 @@ def score(
     *,
     executor: Executor,
     protocols: Sequence[str],
-    num_runs: int,
+    num_runs: int | None,
     seed: int = 0,
 ) -> Scores:
     """Evaluate candidates, the trained one last, on at most `MAX_LABELLED` labelled nodes; a published split as it is.
@@ -77,6 +79,9 @@ def score(
     A candidate is one array of embeddings, or one for each seed; all are evaluated on the same splits.
     """
     sampled, note = _sample_labels(graph, seed)
+    if num_runs is None:
+        has_few = graph.labels is not None and int((graph.labels >= 0).sum()) < FEW_LABELLED
+        num_runs = RUNS_OF_FEW if has_few else NUM_RUNS
     note = "" if set(protocols) <= set(BY_PUBLISHED_SPLITS) else note
     how: dict[str, dict[str, Any]] = {
         name: {
@@ -99,16 +104,18 @@ def score(
     tables = {protocol: {name: over_seeds(ones) for name, ones in row.items()} for protocol, row in found.items()}
     rows = list(next(iter(found.values())).values()) if found else []
     by_seed = tuple(one.mean for one in rows[-1]) if rows else ()
-    untrained = rows[-2][0].mean if len(rows) > 1 else 100.0
-    if untrained >= 98:
+    if len(rows) < 2 or rows[-2][0].mean >= 98:
         return Scores(tables, note, by_seed)
     num_tested = _num_tested(how[protocols[0]]["graph"], protocols[0], seed=seed)
-    return Scores(tables, note, by_seed, tuple(_gain(mean, untrained, num_tested) for mean in by_seed))
+    return Scores(tables, note, by_seed, tuple(_gain(one, rows[-2][0], num_tested) for one in rows[-1]))
 
 
-def _gain(mean: float, untrained: float, num_tested: int) -> Gain:
-    part = min(max((mean + untrained) / 200, 0.0), 1.0)
-    return Gain(mean - untrained, 100 * (part * (1 - part) / num_tested) ** 0.5, num_tested)
+def _gain(trained: Evaluation, untrained: Evaluation, num_tested: int) -> Gain:
+    part = min(max((trained.mean + untrained.mean) / 200, 0.0), 1.0)
+    differences = np.subtract(trained.runs, untrained.runs)  # on the same splits
+    spread = float(differences.std(ddof=1)) if len(differences) > 1 else 0.0
+    error = (100**2 * part * (1 - part) / num_tested + spread**2) ** 0.5
+    return Gain(trained.mean - untrained.mean, error, num_tested)
 
 
 def _num_tested(graph: Graph, protocol: str, *, seed: int) -> int:
