@@ -66,3 +66,14 @@ def test_more_than_two_classes_are_refused() -> None:
     h, graph = make_task()
     with pytest.raises(InputError, match="exactly two classes"):
         evaluate(h, replace(graph, labels=torch.arange(410) % 3), protocol="auc")
+
+
+def test_without_published_splits_random_ones_are_drawn() -> None:
+    h, graph = make_task()
+    graph = replace(graph, splits=None)
+    outcome = evaluate(h, graph, protocol="auc", num_runs=3)
+    assert len(outcome.runs) == len(set(outcome.runs)) == 3
+    assert "tested on 80 %, 3 random splits" in outcome.detail
+    together = evaluate_many([h, h], graph, protocol="auc", num_runs=3, seeds=[0, 1])
+    assert together[0].runs == pytest.approx(outcome.runs, abs=0.1)
+    assert together[1].runs != together[0].runs

@@ -82,10 +82,10 @@ def score(
     if num_runs is None:
         has_few = graph.labels is not None and int((graph.labels >= 0).sum()) < FEW_LABELLED
         num_runs = RUNS_OF_FEW if has_few else NUM_RUNS
-    note = "" if set(protocols) <= set(BY_PUBLISHED_SPLITS) else note
+    note = "" if all(_is_by_published(name, graph) for name in protocols) else note
     how: dict[str, dict[str, Any]] = {
         name: {
-            "graph": graph if name in BY_PUBLISHED_SPLITS else sampled,
+            "graph": graph if _is_by_published(name, graph) else sampled,
             "num_runs": 1 if name == "clustering" else num_runs,  # the best of several starts, as long as ten probes
         }
         for name in protocols
@@ -110,6 +110,10 @@ def score(
     return Scores(tables, note, by_seed, tuple(_gain(one, rows[-2][0], num_tested) for one in rows[-1]))
 
 
+def _is_by_published(protocol: str, graph: Graph) -> bool:
+    return protocol in BY_PUBLISHED_SPLITS and not (protocol == "auc" and graph.splits is None)
+
+
 def _gain(trained: Evaluation, untrained: Evaluation, num_tested: int) -> Gain:
     part = min(max((trained.mean + untrained.mean) / 200, 0.0), 1.0)
     differences = np.subtract(trained.runs, untrained.runs)  # on the same splits
@@ -123,7 +127,7 @@ def _num_tested(graph: Graph, protocol: str, *, seed: int) -> int:
     assert graph.labels is not None
     several = graph.labels.dim() == 2
     nodes = np.arange(graph.num_nodes) if several else np.flatnonzero(graph.labels.numpy() >= 0)
-    if protocol in BY_PUBLISHED_SPLITS:
+    if _is_by_published(protocol, graph):
         return len(published(graph.splits, nodes, protocol=protocol)[0].test)
     if protocol == "clustering":
         return len(nodes)
