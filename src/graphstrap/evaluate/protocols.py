@@ -32,6 +32,7 @@ from graphstrap.evaluate._rows import Embeddings, Index, Rows
 from graphstrap.evaluate._splits import Split, fifths, published, run_generator, tenths
 from graphstrap.evaluate._unsupervised import NEIGHBOUR_COUNTS, cluster_agreement, neighbour_accuracy
 from graphstrap.evaluate.probe import check_solver, label_numbers
+from graphstrap.foreign_graphs import check_is_graph
 from graphstrap.graph import Graph, Splits
 
 
@@ -111,6 +112,7 @@ def evaluate_many(
     """
     if protocol not in PROTOCOLS:
         raise InputError(f"protocol must be one of {', '.join(PROTOCOLS)}, got {protocol!r}")
+    check_is_graph(graph)
     if num_runs < 1:
         raise InputError(f"num_runs must be at least 1, got {num_runs}")
     if len(seeds) != len(embeddings):
