@@ -16,6 +16,7 @@ import typer
 from graphstrap.ensemble import fold_folders
 from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL
+from graphstrap.evaluate import PROTOCOLS
 from graphstrap.graph import Graph
 from graphstrap.parallel import ALONE, Workers, is_worker, launch, launch_on_ray, load_for
 from graphstrap.run import Run
@@ -90,6 +91,14 @@ def load_graph_of(
     if not graph.has_fingerprint(run.info["graph"]["fingerprint"]):
         note(f"note: the graph has changed since {run.folder} was trained; this is the graph as it is now", quiet=quiet)
     return graph if source.fold is None else source.fold(graph)
+
+
+def check_protocols(protocols: Sequence[str]) -> None:
+    """Refuse a name that is no protocol, before anything is read."""
+    for name in protocols:
+        if name not in (*PROTOCOLS, "links"):
+            known = f"{', '.join(PROTOCOLS)}, or links (which trains anew)"
+            raise InputError(f"--protocol must be one of {known}, got {name!r}")
 
 
 def check_one_run(folder: Path) -> None:
