@@ -101,6 +101,14 @@ def test_nodes_that_nobody_knows_are_refused(tables: Source, tmp_path: Path) -> 
         tables.load_new(write(tmp_path, "e3.csv", "a,b\nnew,x\n"), narrow)
 
 
+def test_a_graph_of_several_types_asks_for_whole_tables(tmp_path: Path) -> None:
+    edges = write(tmp_path, "edges.csv", "a,b\nx,y\ny,z\n")
+    whole = Source(edges=edges, nodes=write(tmp_path, "nodes.csv", "id,type,f\nx,shop,1\ny,person,2\nz,person,3\n"))
+    new = write(tmp_path, "new.csv", "id,type,f\nnew,shop,1\n")
+    with pytest.raises(InputError, match=r"several node types \(person, shop\).* give the tables of the whole graph"):
+        whole.load_new(write(tmp_path, "new_edges.csv", "a,b\nnew,x\n"), new)
+
+
 def test_graphs_without_node_tables_grow_by_edges_alone(tmp_path: Path) -> None:
     source = Source(edges=write(tmp_path, "edges.csv", "a,b\n1,2\n2,3\n"))
     graph, wanted = source.load_new(write(tmp_path, "more.csv", "a,b\n3,4\n"), None)

@@ -116,11 +116,28 @@ def test_new_nodes_are_embedded_without_retraining(fitted: Path, tmp_path: Path)
     assert (fitted / "model.safetensors").read_bytes() == before
 
 
-def test_a_whole_new_graph_is_embedded(fitted: Path, tmp_path: Path) -> None:
+def test_a_whole_new_graph_is_embedded(fitted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     edges, nodes = write_tables(tmp_path, num_nodes=60, prefix="v")
     out = tmp_path / "out.csv"
     assert run(["embed", str(fitted), "--edges", str(edges), "--nodes", str(nodes), "--to", str(out)]) == 0
     assert len(out.read_text().splitlines()) == 61
+    assert "list the new ones alone" in capsys.readouterr().err
+
+
+def test_new_nodes_of_several_types_come_with_the_whole_graph(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edges, nodes = write_tables(tmp_path)
+    header, *rows = nodes.read_text().splitlines()
+    kinds = [f"{row},{'shop' if i % 3 else 'person'}" for i, row in enumerate(rows)]
+    nodes.write_text("\n".join([f"{header},type", *kinds]) + "\n")
+    tables, folder, out = ["--edges", str(edges), "--nodes", str(nodes)], str(tmp_path / "run"), tmp_path / "out.csv"
+    assert run(["fit", *tables, "--run", folder, *FAST]) == 0
+    nodes.write_text(nodes.read_text() + kinds[1].replace("u1,", "new,", 1) + "\n")
+    edges.write_text(edges.read_text() + "new,u0\n")
+    assert run(["embed", folder, *tables, "--to", str(out)]) == 0
+    assert "alone" not in capsys.readouterr().err
+    assert "new" in [line.split(",")[0] for line in out.read_text().splitlines()]
 
 
 def test_evaluate_predict_and_neighbors(fitted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
