@@ -42,6 +42,17 @@ def test_a_source_survives_json_and_another_folder(
     assert again.load().fingerprint == tables.load().fingerprint
 
 
+def test_a_run_says_which_of_its_files_has_moved(tables: Source, tmp_path: Path) -> None:
+    saved = tables.to_dict()
+    assert Source.from_dict(saved, run="runs/one") == tables
+    Path(str(tables.nodes)).rename(tmp_path / "moved.csv")
+    with pytest.raises(InputError, match=r"nodes\.csv does not exist any more.*new path into runs/one/run\.json"):
+        Source.from_dict(saved, run="runs/one").load()
+    assert Source.from_dict(saved | {"nodes": str(tmp_path / "moved.csv")}, run="runs/one").load().num_nodes == 3
+    with pytest.raises(InputError, match=r"gone\.npz does not exist any more"):
+        Source.from_dict({"dataset": str(tmp_path / "gone.npz")}, run="runs/one").load()
+
+
 def test_one_source_must_be_named() -> None:
     with pytest.raises(InputError, match="name one source"):
         Source()

@@ -204,6 +204,23 @@ def test_warm_start_takes_the_earlier_runs_recipe(fitted: Path, tmp_path: Path) 
     assert "embedding_size = 8" in (new / "recipe.toml").read_text()
 
 
+def test_verbs_of_a_run_say_that_its_tables_have_moved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edges, nodes = write_tables(tmp_path)
+    folder, out = tmp_path / "run", tmp_path / "out.csv"
+    assert run(["fit", "--edges", str(edges), "--nodes", str(nodes), "--run", str(folder), *FAST]) == 0
+    assert run(["embed", str(folder), "--to", str(tmp_path / "before.csv")]) == 0
+    moved = edges.rename(tmp_path / "moved.csv")
+    for verb, *rest in (["neighbors", "--node", "u7"], ["evaluate"], ["report"], ["embed", "--to", str(out)]):
+        text = error(capsys, verb, folder, *rest)
+        assert f"{edges} does not exist any more" in text
+        assert str(folder / "run.json") in text
+    assert run(["embed", str(folder), "--edges", str(moved), "--nodes", str(nodes), "--to", str(out), "--quiet"]) == 0
+    assert out.read_text() == (tmp_path / "before.csv").read_text()
+    info = (folder / "run.json").read_text()
+    (folder / "run.json").write_text(info.replace(str(edges), str(moved)))
+    assert run(["neighbors", str(folder), "--node", "u7"]) == 0
+
+
 @pytest.mark.distributed
 def test_demo_compares_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = output(capsys, "demo", "--steps", "10", "--picture", tmp_path / "map.png", "--json")

@@ -83,7 +83,7 @@ def load_graph_of(
 ) -> Graph:
     """The graph that a run was trained on, as it is now; of one in parts, the part of each of several workers. What is
     in `loaded` is not loaded again, whatever fold of its labels a run leaves out."""
-    source, loaded = Source.from_dict(run.info["source"]), {} if loaded is None else loaded
+    source, loaded = Source.from_dict(run.info["source"], run=run.folder), {} if loaded is None else loaded
     whole = replace(source, fold=None, options=source.options.of_a_run())
     if whole not in loaded:
         loaded[whole] = whole.load() if workers.size == 1 else load_for(whole, workers)

@@ -82,7 +82,7 @@ def embed(
     if edges is None:
         graph, wanted = o.load_graph_of(run, quiet=quiet), None
     else:
-        graph, wanted = Source.from_dict(run.info["source"]).load_new(
+        graph, wanted = Source.from_dict(run.info["source"], run=folder).load_new(
             edges,
             nodes,
             ignore_unknown_nodes=ignore_unknown_nodes,
