@@ -250,6 +250,8 @@ def test_information_and_datasets(capsys: pytest.CaptureFixture[str]) -> None:
         (["fit", "digits", "--run", "RUN", "--method", "magic"], "method.name must be one of bgrl"),
         (["fit", "digits", "--run", "RUN", "--device", "abacus"], "auto, cpu or cuda"),
         (["fit", "digits", "--run", "RUN", "--from", "nowhere"], "nowhere"),
+        (["fit", "digits", "--run", "RUN", "--from", "FITTED", "--recipe", "default"], "leave out --recipe"),
+        (["fit", "digits", "--run", "RUN", "--from", "FITTED", "--recipe", "cora"], "leave out --recipe"),
         (["fit", "digits", "--run", "RUN", "--set", "train.graphs_per_step=3", "-q"], "graphs_per_step"),
         (["demo", "--picture", "no/such/folder/x.png"], "does not exist"),
         (["resume", "nowhere"], "nowhere"),
