@@ -44,6 +44,7 @@ BRIDGES = {
     "graphstrap.neighbors": ("find_node", "find_neighbors"),
     "graphstrap.callgraph": ("call_graph",),
     "graphstrap.evaluate": ("hide_edges",),
+    "graphstrap.hidden_edges": ("score_links",),
 }
 
 

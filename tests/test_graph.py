@@ -97,11 +97,29 @@ def test_keeping_loops_and_duplicates() -> None:
         ({"source": [0], "target": [1], "labels": [1, 2, 3], "num_nodes": 2}, "labels"),
         ({"source": [0], "target": [1], "x": torch.zeros(5, 2), "num_nodes": 2}, "feature rows"),
         ({"source": [0], "target": [1], "duplicates": "drop"}, "merge, keep"),
+        ({"source": ["a", "b"], "target": ["b", "c"]}, "source must be numbers, got 'a'.* ids=.*gs.read_tables"),
+        ({"source": [0], "target": np.array(["b"])}, "target must be numbers, got 'b'"),
+        ({"source": [0], "target": [1], "x": [["a"], ["b"]]}, "x must be numbers, got 'a': turn text into numbers"),
+        ({"source": [0], "target": [1], "x": np.array([[1, "b"]], object)}, "x must be numbers, got 'b'"),
+        ({"source": [0], "target": [1], "x": [[1], [1, 2]]}, "x must have as many numbers in each row"),
+        ({"source": [0], "target": [1], "labels": ["u", "v"]}, "labels must be numbers, got 'u'.*class_names"),
+        ({"source": [0], "target": [1], "labels": [0, None]}, "labels must be numbers, got 'None'.*-1 for none"),
+        ({"source": [0], "target": [1], "edge_types": ["u"]}, "edge_types must be numbers.*edge_type_names"),
+        ({"source": [0], "target": [1], "edge_weights": ["u"]}, "edge_weights must be numbers"),
     ],
 )
 def test_wrong_arguments_are_named(arguments: dict[str, object], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Graph.from_edges(**arguments)  # type: ignore[arg-type]
+
+
+def test_tables_of_pandas_are_arrays() -> None:
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"source": [0, 1], "target": [1, 2], "weight": [1.5, 2.0]}, index=[7, 9])
+    x = pandas.DataFrame({"age": [1, 2, 3], "amount": [0.5, 0.25, 0.0]}, index=[3, 5, 4])
+    graph = Graph.from_edges(table["source"], table["target"], x=x, edge_weights=table["weight"])
+    given = Graph.from_edges([0, 1], [1, 2], x=x.to_numpy(), edge_weights=[1.5, 2.0])
+    assert graph.fingerprint == given.fingerprint
 
 
 def test_types_are_contiguous_and_have_their_own_blocks() -> None:

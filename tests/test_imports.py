@@ -17,6 +17,7 @@ LEVELS = [
     {"blocks"},  # features in all their forms
     {"shapes"},
     {"graph"},  # the one noun that all else is about
+    {"foreign_graphs"},  # what others call one
     {"view", "many_graphs", "folds"},
     {"ops"},  # speed, and nothing else knows of devices
     {"sampling", "encoders", "views", "io", "features", "own_features", "environment", "recipe"},

@@ -31,3 +31,16 @@ def test_nodes_are_found_by_id_and_misspelt_ones_named() -> None:
     assert find_node(Graph.from_edges([0], [1], ids=np.array([10, 20])), "20") == 1
     with pytest.raises(InputError, match="did you mean 'alpha'"):
         find_node(graph, "alfa")
+
+
+@pytest.mark.parametrize("text", ["ACC-7", "acc-00007", "ACC-0007", "ACC -7 "])
+def test_zeros_capitals_and_spaces_are_what_people_leave_out(text: str) -> None:
+    ids = np.array([f"ACC-{number:05d}" for number in [70, 2997, 7, 700, 77, 100]])
+    with pytest.raises(InputError, match="did you mean 'ACC-00007'"):
+        find_node(Graph.from_edges([0], [1], num_nodes=len(ids), ids=ids), text)
+
+
+def test_zeros_within_a_number_count() -> None:
+    graph = Graph.from_edges([0], [1], ids=np.array(["a-107", "a-1007"]))
+    with pytest.raises(InputError, match="did you mean 'a-1007'"):
+        find_node(graph, "a-01007")

@@ -42,6 +42,17 @@ def test_a_source_survives_json_and_another_folder(
     assert again.load().fingerprint == tables.load().fingerprint
 
 
+def test_a_run_says_which_of_its_files_has_moved(tables: Source, tmp_path: Path) -> None:
+    saved = tables.to_dict()
+    assert Source.from_dict(saved, run="runs/one") == tables
+    Path(str(tables.nodes)).rename(tmp_path / "moved.csv")
+    with pytest.raises(InputError, match=r"nodes\.csv does not exist any more.*new path into runs/one/run\.json"):
+        Source.from_dict(saved, run="runs/one").load()
+    assert Source.from_dict(saved | {"nodes": str(tmp_path / "moved.csv")}, run="runs/one").load().num_nodes == 3
+    with pytest.raises(InputError, match=r"gone\.npz does not exist any more"):
+        Source.from_dict({"dataset": str(tmp_path / "gone.npz")}, run="runs/one").load()
+
+
 def test_one_source_must_be_named() -> None:
     with pytest.raises(InputError, match="name one source"):
         Source()
@@ -99,6 +110,14 @@ def test_nodes_that_nobody_knows_are_refused(tables: Source, tmp_path: Path) -> 
     narrow = write(tmp_path, "narrow.csv", "name,f\nnew,1\n")
     with pytest.raises(InputError, match="2 feature columns, but the new nodes have 1"):
         tables.load_new(write(tmp_path, "e3.csv", "a,b\nnew,x\n"), narrow)
+
+
+def test_a_graph_of_several_types_asks_for_whole_tables(tmp_path: Path) -> None:
+    edges = write(tmp_path, "edges.csv", "a,b\nx,y\ny,z\n")
+    whole = Source(edges=edges, nodes=write(tmp_path, "nodes.csv", "id,type,f\nx,shop,1\ny,person,2\nz,person,3\n"))
+    new = write(tmp_path, "new.csv", "id,type,f\nnew,shop,1\n")
+    with pytest.raises(InputError, match=r"several node types \(person, shop\).* give the tables of the whole graph"):
+        whole.load_new(write(tmp_path, "new_edges.csv", "a,b\nnew,x\n"), new)
 
 
 def test_graphs_without_node_tables_grow_by_edges_alone(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from graphstrap.edge_table import as_numbers
 from graphstrap.errors import InputError
 from graphstrap.quantised import QuantisedMatrix
 from graphstrap.scaled import ScaledMatrix, sample_rows
@@ -23,7 +24,7 @@ def as_features(x: Any) -> Features | None:
         return x
     if hasattr(x, "tocsr"):
         return SparseMatrix.from_scipy(x)
-    dense = torch.as_tensor(x, dtype=torch.float32)
+    dense = as_numbers("x", x, fix="turn text into numbers, or leave its columns out", dtype=torch.float32)
     if dense.dim() != 2:
         raise InputError(f"x takes a row of numbers for each node, got shape {tuple(dense.shape)}")
     return dense

@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from graphstrap.errors import InputError
 
 _LARGEST_TYPE = 65_535
+_NUMBER_THE_NODES = (
+    "number the nodes from 0 up and give their names as ids=..., or read a table with names in it by gs.read_tables"
+)
+_NUMBER_THE_TYPES = "number the types from 0 up and give their names as edge_type_names=..."
 
 
 @dataclass(frozen=True)
@@ -49,9 +54,9 @@ class EdgeTable:
             source=as_integers("source", source),
             target=as_integers("target", target),
             types=None if types is None else as_integers("edge_types", types),
-            weights=as_floats(weights),
-            times=None if times is None else torch.as_tensor(times),
-            columns=as_floats(columns),
+            weights=as_floats("edge_weights", weights),
+            times=None if times is None else as_numbers("edge_times", times, fix="give seconds or years"),
+            columns=as_floats("edge_columns", columns),
         )
 
     def select(self, index: Tensor) -> EdgeTable:
@@ -131,8 +136,23 @@ def clean_edges(
     return table, type_names, cleaning
 
 
+def as_numbers(name: str, values: Any, *, fix: str, dtype: torch.dtype | None = None) -> Tensor:
+    """A tensor from a tensor, an array, a list or a table of pandas; `fix` says what to do about what is no number."""
+    if isinstance(values, Tensor):
+        return torch.as_tensor(values, dtype=dtype)
+    try:
+        array = np.array(values) if hasattr(values, "to_numpy") else np.asarray(values)  # that of pandas is read-only
+    except ValueError as error:
+        raise InputError(f"{name} must have as many numbers in each row as in the first: fill in the others") from error
+    if array.dtype.kind not in "biuf":
+        wrong = [value for value in array.ravel().tolist() if not isinstance(value, float | int)]
+        raise InputError(f"{name} must be numbers, got {str(wrong[0] if wrong else array.dtype)[:40]!r}: {fix}")
+    return torch.as_tensor(array, dtype=dtype)
+
+
 def as_integers(name: str, values: Any) -> Tensor:
-    tensor = torch.as_tensor(values)
+    fix = _NUMBER_THE_TYPES if name == "edge_types" else _NUMBER_THE_NODES
+    tensor = as_numbers(name, values, fix=fix)
     if tensor.shape == (0,):
         tensor = tensor.long()
     if tensor.dim() != 1 or tensor.is_floating_point():
@@ -140,8 +160,8 @@ def as_integers(name: str, values: Any) -> Tensor:
     return tensor.long().cpu()
 
 
-def as_floats(values: Any) -> Tensor | None:
-    return None if values is None else torch.as_tensor(values, dtype=torch.float32)
+def as_floats(name: str, values: Any) -> Tensor | None:
+    return None if values is None else as_numbers(name, values, fix="give a number for each edge", dtype=torch.float32)
 
 
 def count_nodes(table: EdgeTable, num_nodes: int | None, *, num_rows: int) -> int:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from graphstrap.errors import InputError
+from graphstrap.foreign_graphs import check_is_graph
 from graphstrap.graph import Graph
 from graphstrap.keep import child_seed
 from graphstrap.layerwise import embed_layers, full_pass_fits, has_layers
@@ -44,6 +45,7 @@ def embed(model: Model, graph: Graph, *, device: torch.device, how: str = "auto"
 
 def embed_seeds(models: Sequence[Model], graph: Graph, *, device: torch.device, how: str = "auto") -> list[Tensor]:
     """The embeddings of models that differ in their seed alone, on the device; the graph is prepared once for all."""
+    check_is_graph(graph)
     prepared = prepare(models[0], graph)
     how = choose_way(models[0], prepared, device=device) if how == "auto" else how
     placed = prepared.to(device).with_readable_features() if how == "full" else prepared

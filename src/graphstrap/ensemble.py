@@ -60,7 +60,7 @@ def resume_folds(folder: Path, graph: Graph | None = None, *, progress: bool = F
     that they are folds of, if it has been loaded already."""
     runs = [Run.open(one) for one in fold_folders(folder)]
     for run in (run for run in runs if not run.is_finished):
-        source = Source.from_dict(run.info["source"])
+        source = Source.from_dict(run.info["source"], run=run.folder)
         graph = replace(source, fold=None).load() if graph is None else graph
         assert source.fold is not None
         BGRL.resume(run.folder, source.fold(graph), progress=progress)

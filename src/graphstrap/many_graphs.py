@@ -22,6 +22,7 @@ from torch import Tensor
 
 from graphstrap.blocks import Features
 from graphstrap.errors import InputError
+from graphstrap.foreign_graphs import check_is_graph
 from graphstrap.graph import Graph, Splits
 from graphstrap.keep import child_seed, hash32
 from graphstrap.sparse import SparseMatrix, row_starts
@@ -42,6 +43,8 @@ def join_graphs(graphs: Sequence[Graph], *, name: str = "joined") -> Graph:
     """
     if not graphs:
         raise InputError("join_graphs needs at least one graph, got none")
+    for graph in graphs:
+        check_is_graph(graph)
     _check_alike(graphs)
     node_starts = _starts([graph.num_nodes for graph in graphs])
     edge_starts = _starts([graph.num_edges for graph in graphs])

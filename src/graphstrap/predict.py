@@ -16,6 +16,7 @@ import torch
 from graphstrap.embed import class_probabilities, embed
 from graphstrap.errors import InputError
 from graphstrap.evaluate import fit_probe
+from graphstrap.foreign_graphs import check_is_graph
 from graphstrap.graph import Graph
 from graphstrap.methods.semi_supervised import SemiSupervised
 from graphstrap.model import Model, class_names
@@ -45,6 +46,7 @@ def predict_unlabelled(
     model: Model, graph: Graph, *, device: torch.device, seed: int, h: Array | None = None
 ) -> Predictions:
     """For every node without a label; `h` are the graph's embeddings, if they are at hand."""
+    check_is_graph(graph)
     if graph.labels is None or graph.labels.dim() != 1:
         raise InputError("predict needs one label column in which some nodes have a label and others do not")
     labels = graph.labels.cpu().numpy()

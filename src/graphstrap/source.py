@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -29,6 +30,7 @@ class Source:
     nodes: str | None = None
     options: TableOptions = field(default_factory=TableOptions)
     fold: Fold | None = None
+    run: str = field(default="", compare=False)  # the folder of the run that was trained on it
 
     def __post_init__(self) -> None:
         if (self.dataset is None) == (self.edges is None):
@@ -41,6 +43,7 @@ class Source:
             raise InputError("column options and --directed go with --edges, not with a dataset")
 
     def load(self) -> Graph:
+        self._check_files()
         if self.edges is not None:
             graph = read_tables(self.edges, self.nodes, options=self.options)
         else:
@@ -80,6 +83,16 @@ class Source:
                 options = replace(options, directed=not original.is_symmetric)
             return read_extension(edges, nodes, original=original, options=options)
 
+    def _check_files(self) -> None:
+        """The files that a run was trained on may have moved since."""
+        for path in (self.dataset, self.edges, self.nodes) if self.run else ():
+            if path is not None and os.path.isabs(path) and not os.path.exists(path) and not glob.glob(path):
+                more = "" if self.dataset else "; `embed` also takes the tables with --edges and --nodes"
+                raise InputError(
+                    f"{path} does not exist any more, and {self.run} was trained on it: put it back, or write its new "
+                    f'path into {os.path.join(self.run, "run.json")}, under "source"{more}'
+                )
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON, with paths that hold from every folder."""
         fold = {} if self.fold is None else {"fold": self.fold.to_dict()}
@@ -90,7 +103,7 @@ class Source:
         return {"edges": os.path.abspath(str(self.edges)), "nodes": nodes, "options": asdict(self.options), **fold}
 
     @classmethod
-    def from_dict(cls, saved: dict[str, Any]) -> Source:
+    def from_dict(cls, saved: dict[str, Any], *, run: str | os.PathLike[str] = "") -> Source:
         names = [saved.get(key) for key in ("dataset", "edges", "nodes")]
         if not any(names[:2]) or not all(isinstance(name, str | None) for name in names):
             raise InputError("the run folder does not say where its graph came from: give --edges and --nodes")
@@ -100,7 +113,8 @@ class Source:
                 for name, value in saved.get("options", {}).items()
             }
             fold = Fold.from_dict(saved["fold"]) if "fold" in saved else None
-            return cls(saved.get("dataset"), saved.get("edges"), saved.get("nodes"), TableOptions(**options), fold)
+            dataset, edges, nodes = names
+            return cls(dataset, edges, nodes, TableOptions(**options), fold, os.fspath(run))
         except TypeError as error:
             raise InputError(
                 "the run folder does not say where its graph came from: give --edges and --nodes"

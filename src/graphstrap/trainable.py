@@ -7,6 +7,7 @@ from torch import Tensor
 
 from graphstrap.blocks import Block
 from graphstrap.errors import InputError
+from graphstrap.foreign_graphs import check_is_graph
 from graphstrap.graph import Graph
 from graphstrap.methods.semi_supervised import training_labels
 from graphstrap.scaled import sample_rows
@@ -15,6 +16,7 @@ _CHECKED_AT_ONCE = 1 << 26
 
 
 def check_trainable(graph: Graph) -> None:
+    check_is_graph(graph)
     if graph.num_nodes == 0:
         raise InputError("the graph is empty: give a table with at least one node")
     if graph.num_edges == 0:

@@ -116,11 +116,28 @@ def test_new_nodes_are_embedded_without_retraining(fitted: Path, tmp_path: Path)
     assert (fitted / "model.safetensors").read_bytes() == before
 
 
-def test_a_whole_new_graph_is_embedded(fitted: Path, tmp_path: Path) -> None:
+def test_a_whole_new_graph_is_embedded(fitted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     edges, nodes = write_tables(tmp_path, num_nodes=60, prefix="v")
     out = tmp_path / "out.csv"
     assert run(["embed", str(fitted), "--edges", str(edges), "--nodes", str(nodes), "--to", str(out)]) == 0
     assert len(out.read_text().splitlines()) == 61
+    assert "list the new ones alone" in capsys.readouterr().err
+
+
+def test_new_nodes_of_several_types_come_with_the_whole_graph(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edges, nodes = write_tables(tmp_path)
+    header, *rows = nodes.read_text().splitlines()
+    kinds = [f"{row},{'shop' if i % 3 else 'person'}" for i, row in enumerate(rows)]
+    nodes.write_text("\n".join([f"{header},type", *kinds]) + "\n")
+    tables, folder, out = ["--edges", str(edges), "--nodes", str(nodes)], str(tmp_path / "run"), tmp_path / "out.csv"
+    assert run(["fit", *tables, "--run", folder, *FAST]) == 0
+    nodes.write_text(nodes.read_text() + kinds[1].replace("u1,", "new,", 1) + "\n")
+    edges.write_text(edges.read_text() + "new,u0\n")
+    assert run(["embed", folder, *tables, "--to", str(out)]) == 0
+    assert "alone" not in capsys.readouterr().err
+    assert "new" in [line.split(",")[0] for line in out.read_text().splitlines()]
 
 
 def test_evaluate_predict_and_neighbors(fitted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -202,6 +219,23 @@ def test_warm_start_takes_the_earlier_runs_recipe(fitted: Path, tmp_path: Path) 
     assert "embedding_size = 8" in (new / "recipe.toml").read_text()
 
 
+def test_verbs_of_a_run_say_that_its_tables_have_moved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    edges, nodes = write_tables(tmp_path)
+    folder, out = tmp_path / "run", tmp_path / "out.csv"
+    assert run(["fit", "--edges", str(edges), "--nodes", str(nodes), "--run", str(folder), *FAST]) == 0
+    assert run(["embed", str(folder), "--to", str(tmp_path / "before.csv")]) == 0
+    moved = edges.rename(tmp_path / "moved.csv")
+    for verb, *rest in (["neighbors", "--node", "u7"], ["evaluate"], ["report"], ["embed", "--to", str(out)]):
+        text = error(capsys, verb, folder, *rest)
+        assert f"{edges} does not exist any more" in text
+        assert str(folder / "run.json") in text
+    assert run(["embed", str(folder), "--edges", str(moved), "--nodes", str(nodes), "--to", str(out), "--quiet"]) == 0
+    assert out.read_text() == (tmp_path / "before.csv").read_text()
+    info = (folder / "run.json").read_text()
+    (folder / "run.json").write_text(info.replace(str(edges), str(moved)))
+    assert run(["neighbors", str(folder), "--node", "u7"]) == 0
+
+
 @pytest.mark.distributed
 def test_demo_compares_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = output(capsys, "demo", "--steps", "10", "--picture", tmp_path / "map.png", "--json")
@@ -231,6 +265,8 @@ def test_information_and_datasets(capsys: pytest.CaptureFixture[str]) -> None:
         (["fit", "digits", "--run", "RUN", "--method", "magic"], "method.name must be one of bgrl"),
         (["fit", "digits", "--run", "RUN", "--device", "abacus"], "auto, cpu or cuda"),
         (["fit", "digits", "--run", "RUN", "--from", "nowhere"], "nowhere"),
+        (["fit", "digits", "--run", "RUN", "--from", "FITTED", "--recipe", "default"], "leave out --recipe"),
+        (["fit", "digits", "--run", "RUN", "--from", "FITTED", "--recipe", "cora"], "leave out --recipe"),
         (["fit", "digits", "--run", "RUN", "--set", "train.graphs_per_step=3", "-q"], "graphs_per_step"),
         (["demo", "--picture", "no/such/folder/x.png"], "does not exist"),
         (["resume", "nowhere"], "nowhere"),
@@ -238,7 +274,9 @@ def test_information_and_datasets(capsys: pytest.CaptureFixture[str]) -> None:
         (["embed", "FITTED", "--to", "no/such/folder/out.csv"], "does not exist"),
         (["embed", "FITTED", "--to", "out.csv", "--nodes", "n.csv"], "--edges"),
         (["neighbors", "FITTED", "--node", "u777"], "there is no node 'u777'"),
-        (["evaluate", "FITTED", "--protocol", "papper"], "papper"),
+        (["evaluate", "FITTED", "--protocol", "papper"], "clustering, or links (which trains anew), got 'papper'"),
+        (["report", "FITTED", "--protocol", "papper"], "clustering, or links (which trains anew), got 'papper'"),
+        (["evaluate", "FITTED", "--protocol", "auc"], "give the node table a column `split` of train, val and test"),
         (["evaluate", "."], "not a run folder"),
         (["predict", "FITTED", "--to", "out.npy"], "out.npy"),
     ],

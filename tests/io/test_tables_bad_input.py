@@ -121,6 +121,20 @@ def test_files_that_are_not_there(tmp_path: Path, edges: Path) -> None:
     check(fail("https://example.com/edges.csv"), "does not exist")
 
 
+def test_what_is_no_path(edges: Path) -> None:
+    for table in ([str(edges)], {"source": [1], "target": [2]}):
+        with pytest.raises(InputError, match=r"path of a CSV or Parquet file, got a .*: write it to a file first"):
+            read_tables(table)  # type: ignore[arg-type]
+    assert read_tables(edges).fingerprint == read_tables(str(edges)).fingerprint
+
+
+@pytest.mark.parametrize("role", ["feature_columns", "edge_columns", "ignore_columns", "ignore_if_there"])
+def test_several_columns_are_a_tuple(role: str) -> None:
+    with pytest.raises(InputError, match=rf"give {role}=\('a', 'b'\), not 'a, b'"):
+        TableOptions(**{role: "a, b"})  # type: ignore[arg-type]
+    assert getattr(TableOptions(**{role: ["a", "b"]}), role) == ("a", "b")  # type: ignore[arg-type]
+
+
 def test_files_that_are_not_tables(tmp_path: Path, edges: Path) -> None:
     noise = np.random.default_rng(0).bytes(5000)
     for name in ("noise.csv", "noise.parquet", "noise.bin"):

@@ -16,6 +16,7 @@ import typer
 from graphstrap.ensemble import fold_folders
 from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL
+from graphstrap.evaluate import PROTOCOLS
 from graphstrap.graph import Graph
 from graphstrap.parallel import ALONE, Workers, is_worker, launch, launch_on_ray, load_for
 from graphstrap.run import Run
@@ -82,7 +83,7 @@ def load_graph_of(
 ) -> Graph:
     """The graph that a run was trained on, as it is now; of one in parts, the part of each of several workers. What is
     in `loaded` is not loaded again, whatever fold of its labels a run leaves out."""
-    source, loaded = Source.from_dict(run.info["source"]), {} if loaded is None else loaded
+    source, loaded = Source.from_dict(run.info["source"], run=run.folder), {} if loaded is None else loaded
     whole = replace(source, fold=None, options=source.options.of_a_run())
     if whole not in loaded:
         loaded[whole] = whole.load() if workers.size == 1 else load_for(whole, workers)
@@ -90,6 +91,14 @@ def load_graph_of(
     if not graph.has_fingerprint(run.info["graph"]["fingerprint"]):
         note(f"note: the graph has changed since {run.folder} was trained; this is the graph as it is now", quiet=quiet)
     return graph if source.fold is None else source.fold(graph)
+
+
+def check_protocols(protocols: Sequence[str]) -> None:
+    """Refuse a name that is no protocol, before anything is read."""
+    for name in protocols:
+        if name not in (*PROTOCOLS, "links"):
+            known = f"{', '.join(PROTOCOLS)}, or links (which trains anew)"
+            raise InputError(f"--protocol must be one of {known}, got {name!r}")
 
 
 def check_one_run(folder: Path) -> None:

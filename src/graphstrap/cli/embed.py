@@ -45,7 +45,8 @@ def embed(
 ) -> None:
     """Write ids and vectors. With --edges and --nodes: of new nodes or of a new graph, without retraining.
 
-    New edges may name nodes of the run's own graph: then the new nodes are embedded within it.
+    New edges may name nodes of the run's own graph: then the new nodes are embedded within it, if it is a graph of one
+    node type. For several types, give the tables of the whole graph: old nodes and edges, and the new ones.
     """
     if how not in WAYS:
         raise InputError(f"--how must be one of {', '.join(WAYS)}, got {how!r}")
@@ -81,13 +82,14 @@ def embed(
     if edges is None:
         graph, wanted = o.load_graph_of(run, quiet=quiet), None
     else:
-        graph, wanted = Source.from_dict(run.info["source"]).load_new(
+        graph, wanted = Source.from_dict(run.info["source"], run=folder).load_new(
             edges,
             nodes,
             ignore_unknown_nodes=ignore_unknown_nodes,
             ignore_columns=o.names(ignore_columns) or (),
         )
-        if wanted is None and nodes is not None:
+        has_one_type = len(model.model_.transform.sizes) == 1
+        if wanted is None and nodes is not None and has_one_type:
             o.note(
                 "note: the node table has every node that its edges name, so this is embedded as a graph of its own; "
                 "to embed new nodes within the run's graph, list the new ones alone",

@@ -21,7 +21,7 @@ from graphstrap.seeds import evaluate_runs, over_seeds, seed_folders
 
 def evaluate(
     folder: o.RunFolder,
-    protocol: Annotated[str, typer.Option(help=f"One of {', '.join(PROTOCOLS)}, links.")] = "paper",
+    protocol: Annotated[str, typer.Option(help=f"One of {', '.join(PROTOCOLS)}, links (trains anew).")] = "paper",
     runs: Annotated[
         int | None, typer.Option(help="Number of random splits [default: 5; links: 1].", min=1, show_default=False)
     ] = None,
@@ -34,6 +34,7 @@ def evaluate(
     quiet: o.Quiet = False,
 ) -> None:
     """Evaluate a run from its graph's labels, or from hidden edges (links). The protocol is always named."""
+    o.check_protocols([protocol])
     folders = seed_folders(folder) or [folder]
     model, graph = o.open_run(folders[0], device=device, quiet=quiet)
     if protocol == "links":

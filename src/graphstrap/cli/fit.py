@@ -90,6 +90,11 @@ def fit(
         settings["train.precision"] = precision
     if seeds > 1 and from_ is not None:
         raise InputError("--seeds trains fresh models, --from starts from given weights: choose one of them")
+    if recipe is not None and from_ is not None:
+        raise InputError(
+            "--from takes the other run's recipe with its weights: leave out --recipe, and replace single settings "
+            "with --set"
+        )
     if seeds > 1 and send_to:
         raise InputError("--send-to shows one model's metrics, --seeds trains several: choose one of them")
     if folds is not None and (seeds > 1 or from_ is not None or send_to or workers > 1):
@@ -101,7 +106,7 @@ def fit(
     where = Source(source, edges, nodes, tables)
     earlier = None if from_ is None else BGRL.load(from_)
     estimator = BGRL(
-        recipe=recipe or ("default" if earlier is None else earlier.recipe_),
+        recipe=(recipe or "default") if earlier is None else earlier.recipe_,
         settings=settings,
         seed=seed,
         device=device,

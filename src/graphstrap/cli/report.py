@@ -38,9 +38,7 @@ def report(
     quiet: o.Quiet = False,
 ) -> None:
     """Write one self-contained HTML file: health, charts, scores and a map of all nodes. It needs no network."""
-    unknown = [name for name in protocol or () if name not in (*PROTOCOLS, "links")]
-    if unknown:
-        raise InputError(f"protocol must be one of {', '.join(PROTOCOLS)}, links, got {unknown[0]!r}")
+    o.check_protocols(protocol or ())
     path = to or folder / "report.html"
     check_folder(path)
     if not seed_folders(folder):

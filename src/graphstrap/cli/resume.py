@@ -43,7 +43,7 @@ def resume(
 def resume_runs(folder: Path, runs: Sequence[Run], *, workers: Workers, quiet: bool) -> None:
     """Load the graph of these runs, the one, the seeds or the folds of a folder, and go on with them."""
     quiet = quiet or not workers.is_first
-    source = Source.from_dict(runs[0].info["source"])
+    source = Source.from_dict(runs[0].info["source"], run=runs[0].folder)
     try:
         if fold_folders(folder):
             resume_folds(folder, progress=not quiet)

@@ -45,8 +45,9 @@ def published(splits: Splits | None, nodes: Index, *, protocol: str = "public") 
     """The splits that come with the graph, of its labelled `nodes`."""
     if splits is None:
         raise InputError(
-            f"the protocol {protocol!r} needs published splits and this graph has none: use 'paper' or 'reference', "
-            "which draw random splits, or load the graph with its train, val and test masks"
+            f"the protocol {protocol!r} needs published splits and this graph has none: give the node table a column "
+            "`split` of train, val and test (docs/tables.md), or in Python Graph(splits=...); or use 'paper' or "
+            "'reference', which draw random splits"
         )
     return [_published(splits, nodes, column) for column in range(splits.num_splits)]
 

@@ -33,6 +33,7 @@ from graphstrap.evaluate._rows import Embeddings, Index, Rows
 from graphstrap.evaluate._splits import Split, fifths, published, run_generator, tenths
 from graphstrap.evaluate._unsupervised import NEIGHBOUR_COUNTS, cluster_agreement, neighbour_accuracy
 from graphstrap.evaluate.probe import check_solver, label_numbers
+from graphstrap.foreign_graphs import check_is_graph
 from graphstrap.graph import Graph, Splits
 
 
@@ -85,7 +86,8 @@ def evaluate(
     seed: int = 0,
     solver: str = "newton",
 ) -> Evaluation:
-    """Evaluate the embeddings `h` of the nodes of `graph` by one of `PROTOCOLS`.
+    """Evaluate the embeddings `h` of the nodes of `graph` by one of `PROTOCOLS`. The protocol links trains anew, so it
+    takes a model: see `graphstrap.hidden_edges.score_links`.
 
     Args:
         h: (N, D) NumPy array, tensor, SparseMatrix (raw features) or SciPy matrix.
@@ -111,7 +113,11 @@ def evaluate_many(
     A GPU is filled by many seeds at once; on a CPU they cost what they cost one after the other.
     """
     if protocol not in PROTOCOLS:
-        raise InputError(f"protocol must be one of {', '.join(PROTOCOLS)}, got {protocol!r}")
+        raise InputError(
+            f"protocol must be one of {', '.join(PROTOCOLS)}, got {protocol!r}; links is apart, for it trains anew: "
+            "graphstrap.hidden_edges.score_links(model, graph), or `graphstrap evaluate RUN --protocol links`"
+        )
+    check_is_graph(graph)
     if num_runs < 1:
         raise InputError(f"num_runs must be at least 1, got {num_runs}")
     if len(seeds) != len(embeddings):

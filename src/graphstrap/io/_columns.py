@@ -46,6 +46,15 @@ class TableOptions:
     directed: bool = False
     ignore_unknown_nodes: bool = False
 
+    def __post_init__(self) -> None:
+        for role in ("feature_columns", "edge_columns", "ignore_columns", "ignore_if_there"):
+            given = getattr(self, role)
+            if isinstance(given, str):
+                example = tuple(name.strip() for name in given.split(","))
+                raise InputError(f"{role} takes a tuple of names: give {role}={example}, not {given!r}")
+            if given is not None:
+                object.__setattr__(self, role, tuple(given))
+
     def of_a_run(self) -> TableOptions:
         """The options for tables that a run was made with: what is to be ignored need not be there any more."""
         ignored = (*self.ignore_columns, *self.ignore_if_there)

@@ -148,8 +148,14 @@ class Copy:
             yield self.rows(begin, min(self.num_rows, begin + step))
 
 
-def open_table(connection: DuckDBPyConnection, name: str) -> Table:
+def open_table(connection: DuckDBPyConnection, name: str | os.PathLike[str]) -> Table:
     """Open a file, or all files that a glob matches."""
+    if not isinstance(name, str | os.PathLike):
+        raise InputError(
+            f"a table is the path of a CSV or Parquet file, got a {type(name).__name__}: write it to a file first, "
+            "as a pandas DataFrame does with to_parquet(path, index=False)"
+        )
+    name = os.fspath(name)
     paths = _expand(name)
     kinds = {_is_parquet(path) for path in paths}
     if len(kinds) > 1:

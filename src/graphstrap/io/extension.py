@@ -29,7 +29,10 @@ def read_extension(edges: str, nodes: str | None, *, original: Graph, options: T
     new features.
     """
     if len(original.node_types) > 1:
-        raise InputError("new nodes cannot be added to a graph with several node types: give tables of the whole graph")
+        raise InputError(
+            f"the run's graph has several node types ({', '.join(original.node_types)}), and new nodes can be put only "
+            "into a graph of one: give the tables of the whole graph, with the old nodes and edges and the new ones"
+        )
     with connect() as connection:
         (edge_table, edge_columns), (node_table, node_columns) = open_tables(connection, edges, nodes, options)
         load_ids(edge_table, edge_columns, node_table=node_table, node_columns=node_columns)

@@ -15,6 +15,7 @@ float64. What cannot be read raises an InputError that names the file, the row o
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TableOptions", "read_tables"]
 
+Path = str | os.PathLike[str]
+
 _DEFAULT_OPTIONS = TableOptions()
 _SPLIT_OF_VALUE = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 
@@ -71,7 +74,7 @@ class NodePart:
         return numbers
 
 
-def read_tables(edges: str, nodes: str | None = None, *, options: TableOptions = _DEFAULT_OPTIONS) -> Graph:
+def read_tables(edges: Path, nodes: Path | None = None, *, options: TableOptions = _DEFAULT_OPTIONS) -> Graph:
     """Read a graph from a table of edges and, where there is one, a table of nodes.
 
     Args:
@@ -104,7 +107,7 @@ def read_tables(edges: str, nodes: str | None = None, *, options: TableOptions =
 
 
 def open_tables(
-    connection: DuckDBPyConnection, edges: str, nodes: str | None, options: TableOptions
+    connection: DuckDBPyConnection, edges: Path, nodes: Path | None, options: TableOptions
 ) -> tuple[tuple[Table, EdgeColumns], tuple[Table, NodeColumns] | tuple[None, None]]:
     """The table of edges and that of nodes, where there is one, each with the parts of its columns."""
     edge_table = open_table(connection, edges)
