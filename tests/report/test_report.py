@@ -307,3 +307,16 @@ def test_series_leave_out_what_is_no_number(communities: Graph, tmp_path: Path) 
         {"step": 3, "diverged": True},
     ]
     assert [chart["name"] for chart in training_series(records, model.recipe_)] == ["target_decay"]
+
+
+def test_a_rare_class_is_judged_by_order_and_not_by_accuracy(tmp_path: Path) -> None:
+    graph = make_communities(num_nodes=1_400, num_classes=7, seed=0)
+    assert graph.labels is not None
+    rare = replace(graph, labels=(graph.labels == 0).long(), class_names=("usual", "rare"))
+    scores = scores_of(rare, tmp_path / "run")
+    assert scores is not None
+    assert list(scores.tables) == ["auc", "paper", "knn", "clustering"]
+    assert scores.tables["auc"]["bgrl"].metric == "auc"
+    assert scores.gains[0].num_tested < 200  # of the rare class
+    few = replace(graph, labels=torch.where(torch.arange(1_400) < 10, 1, 0))
+    assert "auc" not in scores_of(few, tmp_path / "few").tables  # type: ignore[union-attr]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL, random_init
@@ -21,6 +22,7 @@ from graphstrap.report.scores import MAX_LABELLED, Confusion, Scores, confuse, h
 Array = np.ndarray[Any, Any]
 
 PROTOCOLS = ("paper", "knn", "clustering")
+RARE, FEWEST_RARE = 0.2, 200  # a class, as a part of the labelled nodes; a tenth of it is fitted on
 MAX_LINKS = 5_000_000  # edges of a graph without labels that `links` is tried on without being asked for
 
 
@@ -72,7 +74,7 @@ def find_out(
 
 def _usual(model: BGRL, graph: Graph) -> tuple[list[str], str]:
     """The protocols of a report for which nobody asked for others, and what is left out because it takes too long."""
-    names, note, splits = list(PROTOCOLS), "", []
+    names, note, splits = [*(["auc"] if graph.splits is None and _is_one_rare(graph) else []), *PROTOCOLS], "", []
     if has_published_splits(graph) and graph.labels is not None:
         try:
             splits = published(graph.splits, np.flatnonzero(graph.labels.numpy() >= 0))
@@ -87,6 +89,13 @@ def _usual(model: BGRL, graph: Graph) -> tuple[list[str], str]:
                 f"the published split has {num_fitted:,} nodes to fit on and was left out: --protocol public takes it"
             )
     return [name for name in names if not has_seen_test_labels(model.recipe_, graph, protocol=name)], note
+
+
+def _is_one_rare(graph: Graph) -> bool:
+    """Whether there are two classes of which one is rare, so that calling all nodes by the other scores high."""
+    assert graph.labels is not None
+    counts = torch.bincount(graph.labels[graph.labels >= 0], minlength=2)
+    return len(counts) == 2 and FEWEST_RARE <= int(counts.min()) < RARE * int(counts.sum())
 
 
 def _check_honest(model: BGRL, graph: Graph, protocols: Sequence[str]) -> None:

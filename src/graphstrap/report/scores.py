@@ -123,16 +123,21 @@ def _gain(trained: Evaluation, untrained: Evaluation, num_tested: int) -> Gain:
 
 
 def _num_tested(graph: Graph, protocol: str, *, seed: int) -> int:
-    """The number of nodes that a run of the protocol is tested on; of published splits, of the first."""
+    """The number of nodes that a run of the protocol is tested on; of published splits, of the first. By AUC, those of
+    the rarer class: its order among the others is what is asked."""
     assert graph.labels is not None
     several = graph.labels.dim() == 2
     nodes = np.arange(graph.num_nodes) if several else np.flatnonzero(graph.labels.numpy() >= 0)
     if _is_by_published(protocol, graph):
-        return len(published(graph.splits, nodes, protocol=protocol)[0].test)
-    if protocol == "clustering":
-        return len(nodes)
-    draw = fifths if protocol == "reference" else tenths
-    return len(draw(nodes, run_generator(seed, 0)).test)
+        tested = published(graph.splits, nodes, protocol=protocol)[0].test
+    elif protocol == "clustering":
+        tested = nodes
+    else:
+        draw = fifths if protocol == "reference" else tenths
+        tested = draw(nodes, run_generator(seed, 0)).test
+    if protocol == "auc":
+        return int(np.unique(graph.labels.numpy()[tested], return_counts=True)[1].min())
+    return len(tested)
 
 
 def confuse(h: Array, graph: Graph, *, seed: int = 0) -> Confusion:

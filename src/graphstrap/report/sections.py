@@ -23,7 +23,7 @@ _PROTOCOLS = {
     "knn": "Nearest neighbours vote",
     "clustering": "Clusters against classes",
     "links": "Hidden edges told from other pairs",
-    "auc": "Linear probe, two classes, published splits",
+    "auc": "Linear probe, order of two classes",
     "adamw": "Linear layer by AdamW, published splits",
     "adamw-reference": "Linear layer by AdamW, z-scored columns",
 }
