@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -158,6 +159,41 @@ def test_columns_that_are_not_there(edges: Path, nodes: Path) -> None:
     check(fail(edges, nodes, options=TableOptions(ignore_columns=("s",))), "two columns of node ids")
     check(fail(edges, options=TableOptions(label="class")), "'class'", "--nodes")
     check(fail(edges, nodes, options=TableOptions(ignore_columns=("x", "nmae"))), "'nmae' to ignore", "s, t", "id, x")
+
+
+@pytest.mark.parametrize("role", ["id", "label", "split", "type", "node_time"])
+def test_a_feature_has_no_other_part(tmp_path: Path, edges: Path, role: str) -> None:
+    path = tmp_path / "nodes.csv"
+    path.write_text("key,x,Other\na,1,1\nb,2,2\nc,3,3\n")
+    named: dict[str, Any] = {"id": "key", role: "other"}
+    options = TableOptions(**named, feature_columns=("x", "OTHER"))
+    check(fail(edges, path, options=options), "'Other'", "nodes.csv", role.replace("_", " "), "--feature-columns")
+    usual = {"node_time": "time"}.get(role, role)
+    path.write_text(f"{'key,' if role != 'id' else ''}x,{usual}\na,1,1\nb,2,2\nc,3,3\n")
+    check(fail(edges, path, options=TableOptions(feature_columns=("x", usual))), f"'{usual}'", "--feature-columns")
+
+
+NAMED = ["source", "target", "edge_type", "weight", "time", "id", "label", "split", "type", "node_time"]
+
+
+@pytest.mark.parametrize("role", [*NAMED, "feature_columns", "edge_columns"])
+def test_a_column_is_not_both_named_and_ignored(tmp_path: Path, role: str) -> None:
+    of_nodes = role in ("id", "label", "split", "type", "node_time", "feature_columns")
+    (tmp_path / "e.csv").write_text("s,t,u\na,b,1\nb,c,2\n" if of_nodes else "s,t,u,Both\na,b,1,a\nb,c,2,b\n")
+    (tmp_path / "n.csv").write_text("i,x,Both\na,1,1\nb,2,2\nc,3,3\n" if of_nodes else "i,x\na,1\nb,2\nc,3\n")
+    named: dict[str, Any] = {role: ("both",) if role.endswith("_columns") else "both"}
+    options = TableOptions(**named, ignore_columns=("BOTH",))
+    check(fail(tmp_path / "e.csv", tmp_path / "n.csv", options=options), "'both'", role, "ignored")
+    if not of_nodes:
+        check(fail(tmp_path / "e.csv", options=options), "'both'", role, "ignored")
+
+
+def test_the_other_tables_column_of_the_same_name_can_be_ignored(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("id,s,t\n1,a,b\n2,b,c\n")
+    (tmp_path / "n.csv").write_text(GOOD_NODES)
+    options = TableOptions(id="id", ignore_columns=("id",))
+    graph = read_tables(str(tmp_path / "e.csv"), str(tmp_path / "n.csv"), options=options)
+    assert graph.external_ids.tolist() == ["a", "b", "c"]
 
 
 def test_ids_of_different_types(tmp_path: Path) -> None:

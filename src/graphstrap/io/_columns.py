@@ -11,6 +11,9 @@ from dataclasses import dataclass, replace
 from graphstrap.errors import InputError
 from graphstrap.io._files import Table
 
+_EDGE_ROLES = ("source", "target", "edge_type", "weight", "time", "edge_columns")
+_NODE_ROLES = ("id", "label", "split", "type", "node_time", "feature_columns")
+
 
 @dataclass(frozen=True)
 class TableOptions:
@@ -117,12 +120,13 @@ def choose_node_columns(table: Table, options: TableOptions) -> NodeColumns:
     parts = _choose_parts(table, asked, left=left)
     identity = parts["id"] = parts["id"] or _first_free(table, left, parts=parts, role="id")
     features = _choose_rest(table, options.feature_columns, left=left, parts=parts, role="feature_columns")
+    _check_features(table, features, parts=parts)
     return NodeColumns(identity, parts["label"], parts["split"], parts["type"], parts["node_time"], features)
 
 
 def check_no_node_options(options: TableOptions) -> None:
     """Without a nodes table, nothing may be asked of it."""
-    for role in ("id", "label", "split", "type", "node_time", "feature_columns"):
+    for role in _NODE_ROLES:
         if getattr(options, role):
             raise InputError(f"{role} {getattr(options, role)!r} is a column of the nodes table: give one with --nodes")
 
@@ -134,6 +138,31 @@ def check_ignored_columns(tables: list[Table], options: TableOptions) -> None:
         if name.lower() not in there:
             columns = "; ".join(f"{table.name} has {table.names_in_words()}" for table in tables)
             raise InputError(f"there is no column {name!r} to ignore: {columns}")
+
+
+def check_named_and_ignored(edges: Table, nodes: Table | None, options: TableOptions) -> None:
+    """A column cannot be named and left out, unless the other table has one of that name as well: that one is meant."""
+    ignored = {name.lower() for name in options.ignore_columns}
+    for roles, other in ((_EDGE_ROLES, nodes), (_NODE_ROLES, edges)):
+        elsewhere = set() if other is None else {name.lower() for name in other.columns}
+        for role in roles:
+            asked = getattr(options, role) or ()
+            for name in (asked,) if isinstance(asked, str) else asked:
+                if name.lower() in ignored - elsewhere:
+                    raise InputError(
+                        f"column {name!r} is named as {role} and is to be ignored: leave it out of one of the two"
+                    )
+
+
+def _check_features(table: Table, features: tuple[str, ...], *, parts: dict[str, str | None]) -> None:
+    """A feature with another part gives away what a model is to find out, or is a number that means nothing."""
+    roles = {name: role for role, name in parts.items() if name is not None}
+    for name in features:
+        if name in roles:
+            raise InputError(
+                f"column {name!r} of {table.name} is the {roles[name].replace('_', ' ')} column and cannot be a "
+                "feature too: leave it out of --feature-columns, or rename it"
+            )
 
 
 def _choose_parts(table: Table, asked: dict[str, tuple[str | None, str]], *, left: list[str]) -> dict[str, str | None]:

@@ -28,6 +28,7 @@ from graphstrap.io._columns import (
     NodeColumns,
     TableOptions,
     check_ignored_columns,
+    check_named_and_ignored,
     check_no_node_options,
     choose_edge_columns,
     choose_node_columns,
@@ -111,9 +112,11 @@ def open_tables(
     if nodes is None:
         check_no_node_options(options)
         check_ignored_columns([edge_table], options)
+        check_named_and_ignored(edge_table, None, options)
         return (edge_table, choose_edge_columns(edge_table, options)), (None, None)
     node_table = open_table(connection, nodes)
     check_ignored_columns([edge_table, node_table], options)
+    check_named_and_ignored(edge_table, node_table, options)
     edge_columns, node_columns = choose_edge_columns(edge_table, options), choose_node_columns(node_table, options)
     return (edge_table, edge_columns), (node_table, node_columns)
 
