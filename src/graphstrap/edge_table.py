@@ -15,15 +15,21 @@ _LARGEST_TYPE = 65_535
 
 @dataclass(frozen=True)
 class Cleaning:
-    """What was done to the edges on the way in."""
+    """What was done to the edges on the way in. Those to nodes that the nodes table lacks are among the given ones."""
 
     num_edges_given: int = 0
     num_self_loops_dropped: int = 0
     num_duplicates_merged: int = 0
     num_reverse_edges_added: int = 0
+    num_unknown_dropped: int = 0
+
+    def with_unknown(self, number: int) -> Cleaning:
+        """So many edges more were given, and dropped since they name an unknown node."""
+        return replace(self, num_edges_given=self.num_edges_given + number, num_unknown_dropped=number)
 
     def __str__(self) -> str:
         done = [
+            f"{self.num_unknown_dropped:,} that name an unknown node dropped" if self.num_unknown_dropped else "",
             f"{self.num_self_loops_dropped:,} self-loops dropped" if self.num_self_loops_dropped else "",
             f"{self.num_reverse_edges_added:,} reverse edges added" if self.num_reverse_edges_added else "",
             f"{self.num_duplicates_merged:,} duplicates merged" if self.num_duplicates_merged else "",

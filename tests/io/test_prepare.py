@@ -104,6 +104,7 @@ def test_parquet_and_unknown_nodes(tmp_path: Path) -> None:
         prepared(tmp_path, edges, nodes, TableOptions())
     assert not (tmp_path / "store").exists()
     graph = assert_same_as_in_memory(tmp_path, edges, nodes, TableOptions(ignore_unknown_nodes=True))
+    assert graph.cleaning.num_unknown_dropped > 0
     assert graph.feature_names == ("x[0]", "x[1]", "x[2]", "flag")
 
 

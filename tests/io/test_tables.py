@@ -269,6 +269,8 @@ def test_unknown_nodes_are_dropped_when_asked(tmp_path: Path) -> None:
     assert graph.edge_weights is not None
     assert sorted(graph.edge_weights.tolist()) == [1, 3]
     assert graph.features == (None,)
+    assert (graph.cleaning.num_edges_given, graph.cleaning.num_unknown_dropped) == (3, 1)
+    assert "1 that name an unknown node dropped" in str(graph.cleaning)
 
 
 def test_a_uuid_in_csv_meets_a_uuid_in_parquet(tmp_path: Path) -> None:

@@ -116,6 +116,11 @@ def match_edges(edges: Table, nodes: Table | None, *, ignore_unknown: bool) -> t
     return rows, source.data[rows], target.data[rows]
 
 
+def count_edges(connection: DuckDBPyConnection) -> int:
+    """All that were given."""
+    return int(fetch_one(connection, "SELECT count(*) FROM edge_ids")[0])
+
+
 def no_known_edges(edges: Table, nodes: Table | None) -> InputError:
     return InputError(
         f"{edges.name} has no edges between nodes of {nodes.name if nodes else edges.name}: check the ids"

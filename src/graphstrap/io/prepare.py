@@ -79,7 +79,7 @@ def _read_tables(
     if edge_columns.type is not None:
         type_names, type_code = code_names(edge_copy.whole, edge_columns.type)
     _match(connection, part, type_code, report)
-    _check_known(edge_copy.whole, node_rows, ignore_unknown=options.ignore_unknown_nodes)
+    num_unknown = _drop_unknown(edge_copy.whole, node_rows, ignore_unknown=options.ignore_unknown_nodes)
     if type_names:
         row = fetch_one(connection, "SELECT min(row) FROM numbered WHERE type < 0")[0]
         if row is not None:
@@ -94,7 +94,7 @@ def _read_tables(
     cleaning, names = write_edges(connection, builder, edge_job, report)
     if builder.arrays["indices"].shape[0] == 0:
         raise InputError(f"{edges} has no edges left: all {cleaning.num_edges_given} go from a node to itself")
-    return Parts(part, cleaning, names, edge_columns.numbers)
+    return Parts(part, cleaning.with_unknown(num_unknown), names, edge_columns.numbers)
 
 
 def _used_of_edges(columns: EdgeColumns) -> tuple[str, ...]:
@@ -163,7 +163,8 @@ def _match(connection: DuckDBPyConnection, part: NodePart, type_code: str, repor
     connection.execute("DROP TABLE half")
 
 
-def _check_known(edges: Rows, nodes: Table | None, *, ignore_unknown: bool) -> None:
+def _drop_unknown(edges: Rows, nodes: Table | None, *, ignore_unknown: bool) -> int:
+    """Drop the edges that name an unknown node, where that is asked for, and the tables of ids. How many they were."""
     connection = edges.connection
     unknown = "source IS NULL OR target IS NULL"
     count, num_unknown = fetch_one(connection, f"SELECT count(*), count(*) FILTER ({unknown}) FROM numbered")
@@ -175,6 +176,7 @@ def _check_known(edges: Rows, nodes: Table | None, *, ignore_unknown: bool) -> N
         connection.execute(f"DELETE FROM numbered WHERE {unknown}")
     for name in ("edge_ids", "node_ids", "ids_by_type"):
         connection.execute(f"DROP TABLE IF EXISTS {name}")
+    return int(num_unknown)
 
 
 def _read_edge_columns(

@@ -15,7 +15,7 @@ float64. What cannot be read raises an InputError that names the file, the row o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,6 +37,7 @@ from graphstrap.io._database import connect, quote_name, quote_text
 from graphstrap.io._features import read_feature_blocks, read_matrix
 from graphstrap.io._files import Table, open_table
 from graphstrap.io._ids import (
+    count_edges,
     fetch_node_ids,
     find_id_type,
     load_edge_ids,
@@ -85,6 +86,7 @@ def read_tables(edges: str, nodes: str | None = None, *, options: TableOptions =
         load_ids(edge_table, edge_columns, node_table=node_table, node_columns=node_columns)
         ids = fetch_node_ids(connection)
         rows, source, target = match_edges(edge_table, node_table, ignore_unknown=options.ignore_unknown_nodes)
+        num_unknown = count_edges(connection) - len(rows)
         edge_arguments = read_edges(edge_table, edge_columns, rows=rows)
         node_part = NodePart(np.arange(len(ids)))
         if node_table is not None and node_columns is not None:
@@ -101,7 +103,7 @@ def read_tables(edges: str, nodes: str | None = None, *, options: TableOptions =
     )
     if graph.num_edges == 0:
         raise InputError(f"{edges} has no edges left: all {graph.cleaning.num_edges_given} go from a node to itself")
-    return graph
+    return replace(graph, cleaning=graph.cleaning.with_unknown(num_unknown)) if num_unknown else graph
 
 
 def open_tables(
