@@ -196,6 +196,34 @@ def test_the_other_tables_column_of_the_same_name_can_be_ignored(tmp_path: Path)
     assert graph.external_ids.tolist() == ["a", "b", "c"]
 
 
+GAPS = "id,a,b,c,d e,f\na,1,,x,1,1\nb,2,2,y,,0\nc,,3,z,3,\nd,4,4,z,4,1\ne,5,5,z,5,0\n"
+
+
+def test_all_columns_with_empty_cells_are_named_at_once(tmp_path: Path, edges: Path) -> None:
+    path = tmp_path / "nodes.csv"
+    path.write_text(GAPS)
+    message = fail(edges, path, options=TableOptions(ignore_columns=("c",)))
+    check(message, "'a' is empty in row 3", "4 columns", "--ignore-columns 'c,a,b,d e,f'", "'f'", "--label-column")
+    asked = ("c", "a", "b", "d e", "f")
+    assert read_tables(str(edges), str(path), options=TableOptions(ignore_columns=asked)).x is None
+    labelled = TableOptions(ignore_columns=("c",), label="f")
+    message = fail(edges, path, options=labelled)
+    check(message, "3 columns", "--ignore-columns 'c,a,b,d e'")
+    assert "--label-column" not in message
+    named = fail(edges, path, options=TableOptions(feature_columns=("a", "b")))
+    check(named, "'a'", "leave the columns a, b out of the option")
+    edges.write_text("s,t,n,m\na,b,1,\nb,c,,2\n")
+    check(fail(edges), "'n' is empty in row 2", "2 columns", "--ignore-columns n,m")
+
+
+def test_a_text_column_adds_to_what_is_ignored(tmp_path: Path, edges: Path) -> None:
+    path = tmp_path / "nodes.csv"
+    path.write_text("id,city,name,x\na,Rome,p,1\nb,Oslo,q,2\nc,Bonn,r,3\n")
+    check(fail(edges, path, options=TableOptions(ignore_columns=("name",))), "--ignore-columns name,city")
+    path.write_text("id,label,name,x\na,u,p,1\nb,u,q,2\nc,u,r,3\n")
+    check(fail(edges, path, options=TableOptions(ignore_columns=("name",))), "--ignore-columns name,label")
+
+
 def test_ids_of_different_types(tmp_path: Path) -> None:
     integers = write_parquet(tmp_path / "integers.parquet", "SELECT range AS id FROM range(3)")
     text = write_parquet(tmp_path / "text.parquet", "SELECT '0' AS a, '1' AS b")

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from graphstrap.errors import InputError
 from graphstrap.io._files import Table
 
-_EDGE_ROLES = ("source", "target", "edge_type", "weight", "time", "edge_columns")
-_NODE_ROLES = ("id", "label", "split", "type", "node_time", "feature_columns")
+EDGE_ROLES = ("source", "target", "edge_type", "weight", "time", "edge_columns")
+NODE_ROLES = ("id", "label", "split", "type", "node_time", "feature_columns")
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,13 @@ class TableOptions:
     ignore_if_there: tuple[str, ...] = ()
     directed: bool = False
     ignore_unknown_nodes: bool = False
+
+    def named(self, roles: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+        """Each column that the options for these parts name, after its part."""
+        asked = {role: getattr(self, role) or () for role in roles}
+        return tuple(
+            (role, name) for role, names in asked.items() for name in ((names,) if isinstance(names, str) else names)
+        )
 
     def of_a_run(self) -> TableOptions:
         """The options for tables that a run was made with: what is to be ignored need not be there any more."""
@@ -126,7 +133,7 @@ def choose_node_columns(table: Table, options: TableOptions) -> NodeColumns:
 
 def check_no_node_options(options: TableOptions) -> None:
     """Without a nodes table, nothing may be asked of it."""
-    for role in _NODE_ROLES:
+    for role in NODE_ROLES:
         if getattr(options, role):
             raise InputError(f"{role} {getattr(options, role)!r} is a column of the nodes table: give one with --nodes")
 
@@ -143,15 +150,13 @@ def check_ignored_columns(tables: list[Table], options: TableOptions) -> None:
 def check_named_and_ignored(edges: Table, nodes: Table | None, options: TableOptions) -> None:
     """A column cannot be named and left out, unless the other table has one of that name as well: that one is meant."""
     ignored = {name.lower() for name in options.ignore_columns}
-    for roles, other in ((_EDGE_ROLES, nodes), (_NODE_ROLES, edges)):
+    for roles, other in ((EDGE_ROLES, nodes), (NODE_ROLES, edges)):
         elsewhere = set() if other is None else {name.lower() for name in other.columns}
-        for role in roles:
-            asked = getattr(options, role) or ()
-            for name in (asked,) if isinstance(asked, str) else asked:
-                if name.lower() in ignored - elsewhere:
-                    raise InputError(
-                        f"column {name!r} is named as {role} and is to be ignored: leave it out of one of the two"
-                    )
+        for role, name in options.named(roles):
+            if name.lower() in ignored - elsewhere:
+                raise InputError(
+                    f"column {name!r} is named as {role} and is to be ignored: leave it out of one of the two"
+                )
 
 
 def _check_features(table: Table, features: tuple[str, ...], *, parts: dict[str, str | None]) -> None:

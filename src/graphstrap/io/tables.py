@@ -25,6 +25,8 @@ from torch import Tensor
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph, Splits
 from graphstrap.io._columns import (
+    EDGE_ROLES,
+    NODE_ROLES,
     NodeColumns,
     TableOptions,
     check_ignored_columns,
@@ -110,17 +112,22 @@ def open_tables(
     connection: DuckDBPyConnection, edges: str, nodes: str | None, options: TableOptions
 ) -> tuple[tuple[Table, EdgeColumns], tuple[Table, NodeColumns] | tuple[None, None]]:
     """The table of edges and that of nodes, where there is one, each with the parts of its columns."""
-    edge_table = open_table(connection, edges)
+    edge_table = _open_table(connection, edges, options, roles=EDGE_ROLES)
     if nodes is None:
         check_no_node_options(options)
         check_ignored_columns([edge_table], options)
         check_named_and_ignored(edge_table, None, options)
         return (edge_table, choose_edge_columns(edge_table, options)), (None, None)
-    node_table = open_table(connection, nodes)
+    node_table = _open_table(connection, nodes, options, roles=NODE_ROLES)
     check_ignored_columns([edge_table, node_table], options)
     check_named_and_ignored(edge_table, node_table, options)
     edge_columns, node_columns = choose_edge_columns(edge_table, options), choose_node_columns(node_table, options)
     return (edge_table, edge_columns), (node_table, node_columns)
+
+
+def _open_table(connection: DuckDBPyConnection, name: str, options: TableOptions, *, roles: tuple[str, ...]) -> Table:
+    named = tuple(column for _, column in options.named(roles))
+    return open_table(connection, name, ignored=options.ignore_columns, named=named)
 
 
 def load_ids(
@@ -203,7 +210,7 @@ def check_classes(table: Table, name: str, class_names: tuple[str, ...]) -> None
     """There must be something to tell apart."""
     if len(class_names) < 2:
         what = f"only the label {class_names[0]!r}" if class_names else "no labels"
-        fix = f"give at least two, or leave the column out with --ignore-columns {name}"
+        fix = f"give at least two, or {table.how_to_leave_out(name)}"
         raise InputError(f"column {name!r} of {table.name} has {what}: {fix}")
 
 
