@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +100,22 @@ def test_nodes_that_nobody_knows_are_refused(tables: Source, tmp_path: Path) -> 
     narrow = write(tmp_path, "narrow.csv", "name,f\nnew,1\n")
     with pytest.raises(InputError, match="2 feature columns, but the new nodes have 1"):
         tables.load_new(write(tmp_path, "e3.csv", "a,b\nnew,x\n"), narrow)
+
+
+def test_new_edges_have_weights_where_the_runs_have_them(tmp_path: Path) -> None:
+    bare = write(tmp_path, "bare.csv", "a,b\n3,4\n")
+    apart = write(tmp_path, "apart.csv", "a,b\n7,8\n")
+    nodes = write(tmp_path, "nodes.csv", "id\n4\n")
+    source = Source(edges=write(tmp_path, "edges.csv", "a,b,weight\n1,2,5\n2,3,7\n"))
+    for new, of_nodes in ((bare, None), (apart, None), (bare, nodes)):
+        with pytest.raises(InputError, match="has no column 'weight'"):
+            source.load_new(new, of_nodes)
+    named = replace(source, options=TableOptions(weight="w"), edges=write(tmp_path, "w.csv", "a,b,w\n1,2,5\n2,3,7\n"))
+    with pytest.raises(InputError, match=r"bare\.csv has no column 'w' to use as weight"):
+        named.load_new(bare, None)
+    graph, _ = source.load_new(write(tmp_path, "more.csv", "a,b,weight\n3,4,9\n"), None)
+    assert graph.edge_weights is not None
+    assert sorted(graph.edge_weights.tolist()) == [5, 5, 7, 7, 9, 9]
 
 
 def test_graphs_without_node_tables_grow_by_edges_alone(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from graphstrap.datasets import load
 from graphstrap.errors import InputError, UnknownNodesError
 from graphstrap.folds import Fold
 from graphstrap.graph import Graph
-from graphstrap.io.extension import read_extension
+from graphstrap.io.extension import check_weights, read_extension
 from graphstrap.io.parts import is_parts
 from graphstrap.io.store import is_store
 from graphstrap.io.tables import TableOptions, read_tables
@@ -68,10 +68,11 @@ class Source:
             ignore_unknown_nodes=ignore_unknown_nodes,
         )
         if nodes is None:
-            original = self.load()
-            if np.isin(read_tables(edges, options=options).external_ids, original.external_ids).any():
+            original, apart = self.load(), read_tables(edges, options=options)
+            if np.isin(apart.external_ids, original.external_ids).any():
                 return read_extension(edges, None, original=original, options=options)
-            return read_tables(edges, options=options), None
+            check_weights(original, edges, has_weights=apart.edge_weights is not None)
+            return apart, None
         try:
             return read_tables(edges, nodes, options=replace(options, ignore_unknown_nodes=False)), None
         except UnknownNodesError:

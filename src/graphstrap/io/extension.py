@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 def read_extension(edges: str, nodes: str | None, *, original: Graph, options: TableOptions) -> tuple[Graph, Array]:
     """The original graph with new nodes and edges in it, and the numbers of the new nodes.
 
-    New edges may join new nodes to each other and to the original's. A node that the original has already takes its
-    new features.
+    New edges may join new nodes to each other and to the original's; they have weights where the original's have. A
+    node that the original has already takes its new features.
     """
     if len(original.node_types) > 1:
         raise InputError("new nodes cannot be added to a graph with several node types: give tables of the whole graph")
@@ -38,6 +38,7 @@ def read_extension(edges: str, nodes: str | None, *, original: Graph, options: T
         ids = fetch_node_ids(connection)
         rows, source, target = match_edges(edge_table, node_table, ignore_unknown=options.ignore_unknown_nodes)
         said = read_edges(edge_table, edge_columns, rows=rows)
+        check_weights(original, edges, has_weights="edge_weights" in said)
         given = None
         if node_table is not None and node_columns is not None:
             part = read_nodes(node_table, node_columns, num_nodes=num_given).arguments
@@ -55,9 +56,18 @@ def read_extension(edges: str, nodes: str | None, *, original: Graph, options: T
     return replace(graph, ids=ids, features=(x,), feature_names=original.feature_names), wanted
 
 
+def check_weights(original: Graph, edges: str, *, has_weights: bool) -> None:
+    """Edges without weights are not like those that a model was trained on, where these had some."""
+    if original.edge_weights is not None and not has_weights:
+        raise InputError(
+            f"the run was trained with edge weights, but {edges} has no column 'weight': add it, with a 1 "
+            "where nothing is known"
+        )
+
+
 def _joined(new: Graph, original: Graph, *, numbers: Array) -> Graph:
     """The original's edges as they are, and those of `new` that it does not have. Types and columns are kept where both
-    have them; a weight that is not given is 1."""
+    have them; where only new edges have weights, those of the original are 1."""
     old_source, old_target = (
         torch.from_numpy(numbers)[original.indices.long()],
         torch.from_numpy(numbers)[original.targets],
@@ -71,10 +81,9 @@ def _joined(new: Graph, original: Graph, *, numbers: Array) -> Graph:
         old_pairs, new_pairs = old_pairs * len(names) + types[0], new_pairs * len(names) + types[1]
     is_new = ~torch.isin(new_pairs, old_pairs)
     weights = None
-    if new.edge_weights is not None or original.edge_weights is not None:
+    if new.edge_weights is not None:
         old_weights = torch.ones(original.num_edges) if original.edge_weights is None else original.edge_weights
-        new_weights = torch.ones(new.num_edges) if new.edge_weights is None else new.edge_weights
-        weights = torch.cat([old_weights, new_weights[is_new]])
+        weights = torch.cat([old_weights, new.edge_weights[is_new]])
     columns = _columns_of_both(new, original)
     return Graph.from_edges(
         torch.cat([old_source, new.indices.long()[is_new]]),
