@@ -108,6 +108,11 @@ def test_parquet_and_unknown_nodes(tmp_path: Path) -> None:
     assert graph.feature_names == ("x[0]", "x[1]", "x[2]", "flag")
 
 
+def test_ids_in_both_columns_are_counted(tmp_path: Path) -> None:
+    edges = write(tmp_path / "e.csv", "userId,movieId\n1,2\n2,3\n3,1\n3,7\n")
+    assert assert_same_as_in_memory(tmp_path, edges, None, TableOptions()).cleaning.num_ids_in_both == 3
+
+
 @pytest.mark.parametrize(
     ("edges", "nodes", "message"),
     [

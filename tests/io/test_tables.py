@@ -273,6 +273,36 @@ def test_unknown_nodes_are_dropped_when_asked(tmp_path: Path) -> None:
     assert "1 that name an unknown node dropped" in str(graph.cleaning)
 
 
+@pytest.mark.parametrize(
+    ("names", "number"),
+    [
+        *((names, 3) for names in ("userId,movieId", "user_id,item_id", "userid,film", "user,movie")),
+        *((names, 0) for names in ("source,target", "src,dst", "from,to", "srcId,dstId", "node_from,node_to", "s,t")),
+        *((names, 0) for names in ("node1,node2", "user_a,user_b", "citing,cited", "1,3")),
+    ],
+)
+def test_ids_of_two_kinds_that_are_alike_are_counted(tmp_path: Path, names: str, number: int) -> None:
+    edges = write(tmp_path / "e.csv", f"{names}\n1,2\n2,3\n3,1\n3,7\n")
+    assert read_tables(edges).cleaning.num_ids_in_both == number
+    nodes = write(tmp_path / "n.csv", "id\n1\n2\n3\n7\n")
+    assert read_tables(edges, nodes).cleaning.num_ids_in_both == 0
+    apart = write(tmp_path / "apart.csv", f"{names}\nu1,m2\nu2,m3\n")
+    assert read_tables(apart).cleaning.num_ids_in_both == 0
+
+
+@pytest.mark.parametrize("names", ["source,target", "src,dst", "from,to", "From,TO"])
+def test_usual_names_of_ends_are_found_wherever_they_stand(tmp_path: Path, names: str) -> None:
+    source, target = names.split(",")
+    edges = write(tmp_path / "e.csv", f"weight,{target},amount,{source}\n1,b,5,a\n2,c,6,b\n")
+    graph = read_tables(edges, options=TableOptions(directed=True))
+    assert edge_set(graph) == {("a", "b"), ("b", "c")}
+    assert graph.edge_column_names == ("amount",)
+    both = write(tmp_path / "both.csv", "source,target,from,to\na,b,1,2\nb,c,3,4\n")
+    assert read_tables(both).edge_column_names == ("from", "to")
+    half = write(tmp_path / "half.csv", "u,v,from\na,b,1\nb,c,3\n")
+    assert read_tables(half).edge_column_names == ("from",)
+
+
 def test_a_uuid_in_csv_meets_a_uuid_in_parquet(tmp_path: Path) -> None:
     ids = [str(uuid.UUID(int=k)) for k in (1, 2)]
     edges = write(tmp_path / "e.csv", f"s,t\n{ids[0]},{ids[1]}\n")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from graphstrap.errors import InputError
+from graphstrap.io._end_names import USUAL_ENDS
 from graphstrap.io._files import Table
 
 EDGE_ROLES = ("source", "target", "edge_type", "weight", "time", "edge_columns")
@@ -20,7 +21,8 @@ class TableOptions:
     """How to read an edges table and a nodes table. Plain values: `dataclasses.asdict` gives something for JSON.
 
     Args:
-        source, target: the two id columns of the edges; otherwise those called source and target, or the first two.
+        source, target: the two id columns of the edges; otherwise those called source and target, src and dst, or from
+            and to; otherwise the first two.
         edge_type, weight, time: columns of the edges; otherwise those called type, weight and time.
         edge_columns: numeric columns of the edges to keep; otherwise all that are left.
         id: the id column of the nodes; otherwise the one called id, or the first.
@@ -93,9 +95,10 @@ def choose_edge_columns(table: Table, options: TableOptions) -> EdgeColumns:
         raise InputError(
             f"{table.name} has too few columns for edges ({table.names_in_words()}): it needs two columns of node ids"
         )
+    usual_source, usual_target = _usual_ends(left, options)
     asked = {
-        "source": (options.source, "source"),
-        "target": (options.target, "target"),
+        "source": (options.source, usual_source),
+        "target": (options.target, usual_target),
         "edge_type": (options.edge_type, "type"),
         "weight": (options.weight, "weight"),
         "time": (options.time, "time"),
@@ -168,6 +171,14 @@ def _check_features(table: Table, features: tuple[str, ...], *, parts: dict[str,
                 f"column {name!r} of {table.name} is the {roles[name].replace('_', ' ')} column and cannot be a "
                 "feature too: leave it out of --feature-columns, or rename it"
             )
+
+
+def _usual_ends(left: list[str], options: TableOptions) -> tuple[str, str]:
+    """The names to look for: other pairs than source and target only where a table has both, and neither is named."""
+    there = {name.lower() for name in left}
+    if options.source is None and options.target is None and not there & set(USUAL_ENDS[0]):
+        return next((pair for pair in USUAL_ENDS if there >= set(pair)), USUAL_ENDS[0])
+    return USUAL_ENDS[0]
 
 
 def _choose_parts(table: Table, asked: dict[str, tuple[str | None, str]], *, left: list[str]) -> dict[str, str | None]:

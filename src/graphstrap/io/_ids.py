@@ -89,6 +89,12 @@ def load_node_ids_of_edges(connection: DuckDBPyConnection) -> None:
     connection.execute(f"CREATE TABLE node_ids AS SELECT id FROM ends ORDER BY {order}")
 
 
+def count_ids_in_both(connection: DuckDBPyConnection) -> int:
+    """How many ids are a source and a target."""
+    both = "SELECT source FROM edge_ids INTERSECT SELECT target FROM edge_ids"
+    return int(fetch_one(connection, f"SELECT count(*) FROM ({both})")[0])
+
+
 def fetch_node_ids(connection: DuckDBPyConnection) -> Array:
     """The ids in the order of the rows: int64 where each is written as an integer is, otherwise strings."""
     if are_integers(connection, "node_ids"):

@@ -8,6 +8,7 @@ table. What is in memory at once is divided: half for DuckDB, the rest for the p
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +25,7 @@ from graphstrap.io._make_store import Parts, PrepareOptions, make_store
 from graphstrap.io._values import bad_cell, code_names, read_times, time_expression
 from graphstrap.io._write_edges import EdgeJob, Report, write_edges
 from graphstrap.io._write_nodes import ByType, NodePart, write_nodes
-from graphstrap.io.tables import load_ids, open_tables, read_weights
+from graphstrap.io.tables import count_doubtful_ids, load_ids, open_tables, read_weights
 
 __all__ = ["PrepareOptions", "prepare_tables"]
 
@@ -69,6 +70,7 @@ def _read_tables(
     node_rows = None if node_copy is None else node_copy.whole
     report("mapping ids", 0.0)
     load_ids(edge_copy.whole, edge_columns, node_table=node_rows, node_columns=node_columns)
+    num_in_both = count_doubtful_ids(edge_table, edge_columns, nodes)
     num_nodes = int(fetch_one(connection, "SELECT count(*) FROM node_ids")[0])
     part = NodePart(type_offsets=(0, num_nodes), raw_blocks=[None])
     if node_copy is not None and node_columns is not None:
@@ -94,7 +96,8 @@ def _read_tables(
     cleaning, names = write_edges(connection, builder, edge_job, report)
     if builder.arrays["indices"].shape[0] == 0:
         raise InputError(f"{edges} has no edges left: all {cleaning.num_edges_given} go from a node to itself")
-    return Parts(part, cleaning.with_unknown(num_unknown), names, edge_columns.numbers)
+    cleaning = replace(cleaning.with_unknown(num_unknown), num_ids_in_both=num_in_both)
+    return Parts(part, cleaning, names, edge_columns.numbers)
 
 
 def _used_of_edges(columns: EdgeColumns) -> tuple[str, ...]:

@@ -36,10 +36,12 @@ from graphstrap.io._columns import (
     choose_node_columns,
 )
 from graphstrap.io._database import connect, quote_name, quote_text
+from graphstrap.io._end_names import sound_like_two_kinds
 from graphstrap.io._features import read_feature_blocks, read_matrix
 from graphstrap.io._files import Table, open_table
 from graphstrap.io._ids import (
     count_edges,
+    count_ids_in_both,
     fetch_node_ids,
     find_id_type,
     load_edge_ids,
@@ -88,7 +90,10 @@ def read_tables(edges: str, nodes: str | None = None, *, options: TableOptions =
         load_ids(edge_table, edge_columns, node_table=node_table, node_columns=node_columns)
         ids = fetch_node_ids(connection)
         rows, source, target = match_edges(edge_table, node_table, ignore_unknown=options.ignore_unknown_nodes)
-        num_unknown = count_edges(connection) - len(rows)
+        num_unknown, num_in_both = (
+            count_edges(connection) - len(rows),
+            count_doubtful_ids(edge_table, edge_columns, nodes),
+        )
         edge_arguments = read_edges(edge_table, edge_columns, rows=rows)
         node_part = NodePart(np.arange(len(ids)))
         if node_table is not None and node_columns is not None:
@@ -105,7 +110,7 @@ def read_tables(edges: str, nodes: str | None = None, *, options: TableOptions =
     )
     if graph.num_edges == 0:
         raise InputError(f"{edges} has no edges left: all {graph.cleaning.num_edges_given} go from a node to itself")
-    return replace(graph, cleaning=graph.cleaning.with_unknown(num_unknown)) if num_unknown else graph
+    return replace(graph, cleaning=replace(graph.cleaning.with_unknown(num_unknown), num_ids_in_both=num_in_both))
 
 
 def open_tables(
@@ -142,6 +147,13 @@ def load_ids(
     id_type = find_id_type([(node_table, node_columns.id), *ends])
     load_node_ids(node_table, node_columns.id, id_type=id_type)
     load_edge_ids(edge_table, edge_columns.source, target=edge_columns.target, id_type=id_type)
+
+
+def count_doubtful_ids(table: Table, columns: EdgeColumns, nodes: str | None) -> int:
+    """Without a nodes table: how many ids are in both columns, where their names are those of two kinds of nodes."""
+    if nodes is not None or not sound_like_two_kinds(columns.source, columns.target):
+        return 0
+    return count_ids_in_both(table.connection)
 
 
 def read_edges(table: Table, columns: EdgeColumns, *, rows: Array) -> dict[str, Any]:
