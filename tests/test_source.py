@@ -92,13 +92,14 @@ def test_a_known_node_takes_its_new_features(tables: Source, tmp_path: Path) -> 
 def test_nodes_that_nobody_knows_are_refused(tables: Source, tmp_path: Path) -> None:
     edges = write(tmp_path, "new_edges.csv", "a,b\nnew,ghost\n")
     nodes = write(tmp_path, "new_nodes.csv", "name,f,g\nnew,1,1\n")
-    with pytest.raises(InputError, match="ghost"):
+    with pytest.raises(InputError, match="ghost") as caught:
         tables.load_new(edges, nodes)
+    assert "--source-column" not in str(caught.value)  # which the verbs that take new nodes do not have
     other = write(tmp_path, "other.csv", "name,f,h\nnew,1,1\n")
     with pytest.raises(InputError, match="'g'"):
         tables.load_new(write(tmp_path, "e2.csv", "a,b\nnew,x\n"), other)
     narrow = write(tmp_path, "narrow.csv", "name,f\nnew,1\n")
-    with pytest.raises(InputError, match="2 feature columns, but the new nodes have 1"):
+    with pytest.raises(InputError, match=r"2 feature columns, and the new nodes lack 1 of them \('g'\)"):
         tables.load_new(write(tmp_path, "e3.csv", "a,b\nnew,x\n"), narrow)
 
 

@@ -248,6 +248,17 @@ def test_parts_that_do_not_fit_together(tmp_path: Path, edges: Path) -> None:
     check(fail(edges, tmp_path / "part-*"), "both CSV and Parquet")
 
 
+def test_ids_in_other_columns(tmp_path: Path, nodes: Path) -> None:
+    (tmp_path / "e.csv").write_text("key,when,payer,payee\n1,5,a,b\n2,6,b,c\n3,7,c,a\n")
+    wanted = ["--source-column", "--target-column", "key, when, payer, payee"]
+    check(fail(tmp_path / "e.csv", nodes), "3 edges", *wanted)
+    check(fail(tmp_path / "e.csv", nodes, options=TableOptions(ignore_unknown_nodes=True)), "no edges", *wanted)
+    named = TableOptions(source="payer", target="payee")
+    assert read_tables(str(tmp_path / "e.csv"), str(nodes), options=named).num_edges == 6
+    (tmp_path / "e.csv").write_text("s,t\na,b\nb,c\nc,ghost\n")
+    assert "--source-column" not in fail(tmp_path / "e.csv", nodes)
+
+
 def test_no_edges_left(tmp_path: Path, nodes: Path) -> None:
     (tmp_path / "e.csv").write_text("s,t\nx,y\n")
     check(

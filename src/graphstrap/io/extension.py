@@ -21,6 +21,8 @@ from graphstrap.sparse import SparseMatrix
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+_MOST_NAMES_SHOWN = 5
+
 
 def read_extension(edges: str, nodes: str | None, *, original: Graph, options: TableOptions) -> tuple[Graph, Array]:
     """The original graph with new nodes and edges in it, and the numbers of the new nodes.
@@ -36,7 +38,9 @@ def read_extension(edges: str, nodes: str | None, *, original: Graph, options: T
         num_given = len(fetch_node_ids(connection))
         _append_ids(connection, original.external_ids)
         ids = fetch_node_ids(connection)
-        rows, source, target = match_edges(edge_table, node_table, ignore_unknown=options.ignore_unknown_nodes)
+        rows, source, target = match_edges(
+            edge_table, node_table, ignore_unknown=options.ignore_unknown_nodes, can_name_ends=False
+        )
         said = read_edges(edge_table, edge_columns, rows=rows)
         check_weights(original, edges, has_weights="edge_weights" in said)
         given = None
@@ -135,15 +139,17 @@ def _join_features(
     new, names = given
     if original.feature_names and names and set(names) >= set(original.feature_names):
         new = new[:, [names.index(name) for name in original.feature_names]]
+    elif original.feature_names and names:
+        missing = [repr(name) for name in original.feature_names if name not in names]
+        shown = ", ".join(missing[:_MOST_NAMES_SHOWN]) + (", ..." if len(missing) > _MOST_NAMES_SHOWN else "")
+        raise InputError(
+            f"the run was trained on {old.shape[1]} feature columns, and the new nodes lack {len(missing)} of them "
+            f"({shown}): give the same columns"
+        )
     elif new.shape[1] != old.shape[1]:
         raise InputError(
             f"the run was trained on {old.shape[1]} feature columns, but the new nodes have {new.shape[1]}: "
             "give the same columns"
-        )
-    elif original.feature_names and names:
-        missing = next(name for name in original.feature_names if name not in names)
-        raise InputError(
-            f"the run was trained with a feature column {missing!r}, but the new nodes have no such column"
         )
     joined = torch.zeros(num_nodes, old.shape[1])
     joined[torch.from_numpy(numbers)] = (old.to_dense() if isinstance(old, SparseMatrix) else old).float()
