@@ -20,6 +20,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.io.tables import TableOptions, read_tables
 
@@ -301,6 +302,19 @@ def test_usual_names_of_ends_are_found_wherever_they_stand(tmp_path: Path, names
     assert read_tables(both).edge_column_names == ("from", "to")
     half = write(tmp_path / "half.csv", "u,v,from\na,b,1\nb,c,3\n")
     assert read_tables(half).edge_column_names == ("from",)
+
+
+def test_what_a_feature_column_may_hold(tmp_path: Path) -> None:
+    edges = write(tmp_path / "e.csv", "s,t\n1,2\n2,3\n")
+    rows = "1,True,2020,2020-05-01\n2,False,2021,2021-01-31\n3,true,1,2019-12-24"
+    truths = write(tmp_path / "truths.csv", f"id,f,since,time\n{rows}\n")
+    graph = read_tables(edges, truths)
+    assert np.asarray(graph.x).tolist() == [[1, 2020], [0, 2021], [1, 1]]
+    assert graph.node_times is not None
+    for cells in (("yes", "no", "yes"), ("2020-05-01", "2021-01-31", "2019-12-24"), ("1", "", "2")):
+        rows = "\n".join(f"{i + 1},{cell}" for i, cell in enumerate(cells))
+        with pytest.raises(InputError, match="--ignore-columns f"):
+            read_tables(edges, write(tmp_path / "n.csv", f"id,f\n{rows}\n"))
 
 
 def test_a_uuid_in_csv_meets_a_uuid_in_parquet(tmp_path: Path) -> None:
