@@ -108,7 +108,8 @@ def test_new_edges_have_weights_where_the_runs_have_them(tmp_path: Path) -> None
     apart = write(tmp_path, "apart.csv", "a,b\n7,8\n")
     nodes = write(tmp_path, "nodes.csv", "id\n4\n")
     source = Source(edges=write(tmp_path, "edges.csv", "a,b,weight\n1,2,5\n2,3,7\n"))
-    for new, of_nodes in ((bare, None), (apart, None), (bare, nodes)):
+    whole = write(tmp_path, "whole.csv", "id\n7\n8\n")
+    for new, of_nodes in ((bare, None), (apart, None), (bare, nodes), (apart, whole)):
         with pytest.raises(InputError, match="has no column 'weight'"):
             source.load_new(new, of_nodes)
     named = replace(source, options=TableOptions(weight="w"), edges=write(tmp_path, "w.csv", "a,b,w\n1,2,5\n2,3,7\n"))
@@ -117,6 +118,8 @@ def test_new_edges_have_weights_where_the_runs_have_them(tmp_path: Path) -> None
     graph, _ = source.load_new(write(tmp_path, "more.csv", "a,b,weight\n3,4,9\n"), None)
     assert graph.edge_weights is not None
     assert sorted(graph.edge_weights.tolist()) == [5, 5, 7, 7, 9, 9]
+    (tmp_path / "edges.csv").unlink()  # a graph of its own needs no table of the run
+    assert source.load_new(apart, whole)[0].num_edges == 2
 
 
 def test_graphs_without_node_tables_grow_by_edges_alone(tmp_path: Path) -> None:

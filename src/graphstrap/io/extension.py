@@ -12,7 +12,9 @@ from torch import Tensor
 from graphstrap.blocks import Features
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
+from graphstrap.io._columns import choose_edge_columns
 from graphstrap.io._database import connect
+from graphstrap.io._files import open_table
 from graphstrap.io._ids import fetch_node_ids, match_edges
 from graphstrap.io._values import Array
 from graphstrap.io.tables import TableOptions, load_ids, open_tables, read_edges, read_nodes
@@ -42,7 +44,7 @@ def read_extension(edges: str, nodes: str | None, *, original: Graph, options: T
             edge_table, node_table, ignore_unknown=options.ignore_unknown_nodes, can_name_ends=False
         )
         said = read_edges(edge_table, edge_columns, rows=rows)
-        check_weights(original, edges, has_weights="edge_weights" in said)
+        check_weights(original.edge_weights is not None, edges, are_there="edge_weights" in said)
         given = None
         if node_table is not None and node_columns is not None:
             part = read_nodes(node_table, node_columns, num_nodes=num_given).arguments
@@ -60,9 +62,18 @@ def read_extension(edges: str, nodes: str | None, *, original: Graph, options: T
     return replace(graph, ids=ids, features=(x,), feature_names=original.feature_names), wanted
 
 
-def check_weights(original: Graph, edges: str, *, has_weights: bool) -> None:
+def has_weight_column(edges: str, options: TableOptions) -> bool:
+    """Whether a table of edges has weights. One that is gone, or cannot be read any more, has none."""
+    try:
+        with connect() as connection:
+            return choose_edge_columns(open_table(connection, edges), options).weight is not None
+    except InputError:
+        return False
+
+
+def check_weights(are_wanted: bool, edges: str, *, are_there: bool) -> None:
     """Edges without weights are not like those that a model was trained on, where these had some."""
-    if original.edge_weights is not None and not has_weights:
+    if are_wanted and not are_there:
         raise InputError(
             f"the run was trained with edge weights, but {edges} has no column 'weight': add it, with a 1 "
             "where nothing is known"
