@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -102,13 +103,14 @@ def test_a_known_node_takes_its_new_features(tables: Source, tmp_path: Path) -> 
 def test_nodes_that_nobody_knows_are_refused(tables: Source, tmp_path: Path) -> None:
     edges = write(tmp_path, "new_edges.csv", "a,b\nnew,ghost\n")
     nodes = write(tmp_path, "new_nodes.csv", "name,f,g\nnew,1,1\n")
-    with pytest.raises(InputError, match="ghost"):
+    with pytest.raises(InputError, match="ghost") as caught:
         tables.load_new(edges, nodes)
+    assert "--source-column" not in str(caught.value)  # which the verbs that take new nodes do not have
     other = write(tmp_path, "other.csv", "name,f,h\nnew,1,1\n")
     with pytest.raises(InputError, match="'g'"):
         tables.load_new(write(tmp_path, "e2.csv", "a,b\nnew,x\n"), other)
     narrow = write(tmp_path, "narrow.csv", "name,f\nnew,1\n")
-    with pytest.raises(InputError, match="2 feature columns, but the new nodes have 1"):
+    with pytest.raises(InputError, match=r"2 feature columns, and the new nodes lack 1 of them \('g'\)"):
         tables.load_new(write(tmp_path, "e3.csv", "a,b\nnew,x\n"), narrow)
 
 
@@ -118,6 +120,25 @@ def test_a_graph_of_several_types_asks_for_whole_tables(tmp_path: Path) -> None:
     new = write(tmp_path, "new.csv", "id,type,f\nnew,shop,1\n")
     with pytest.raises(InputError, match=r"several node types \(person, shop\).* give the tables of the whole graph"):
         whole.load_new(write(tmp_path, "new_edges.csv", "a,b\nnew,x\n"), new)
+
+
+def test_new_edges_have_weights_where_the_runs_have_them(tmp_path: Path) -> None:
+    bare = write(tmp_path, "bare.csv", "a,b\n3,4\n")
+    apart = write(tmp_path, "apart.csv", "a,b\n7,8\n")
+    nodes = write(tmp_path, "nodes.csv", "id\n4\n")
+    source = Source(edges=write(tmp_path, "edges.csv", "a,b,weight\n1,2,5\n2,3,7\n"))
+    whole = write(tmp_path, "whole.csv", "id\n7\n8\n")
+    for new, of_nodes in ((bare, None), (apart, None), (bare, nodes), (apart, whole)):
+        with pytest.raises(InputError, match="has no column 'weight'"):
+            source.load_new(new, of_nodes)
+    named = replace(source, options=TableOptions(weight="w"), edges=write(tmp_path, "w.csv", "a,b,w\n1,2,5\n2,3,7\n"))
+    with pytest.raises(InputError, match=r"bare\.csv has no column 'w' to use as weight"):
+        named.load_new(bare, None)
+    graph, _ = source.load_new(write(tmp_path, "more.csv", "a,b,weight\n3,4,9\n"), None)
+    assert graph.edge_weights is not None
+    assert sorted(graph.edge_weights.tolist()) == [5, 5, 7, 7, 9, 9]
+    (tmp_path / "edges.csv").unlink()  # a graph of its own needs no table of the run
+    assert source.load_new(apart, whole)[0].num_edges == 2
 
 
 def test_graphs_without_node_tables_grow_by_edges_alone(tmp_path: Path) -> None:

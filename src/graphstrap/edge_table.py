@@ -20,20 +20,39 @@ _NUMBER_THE_TYPES = "number the types from 0 up and give their names as edge_typ
 
 @dataclass(frozen=True)
 class Cleaning:
-    """What was done to the edges on the way in."""
+    """What was done to the edges on the way in, and what may be wrong with their ids.
+
+    Args:
+        num_edges_given: all of them, also those that name an unknown node.
+        num_unknown_dropped: those that name a node which the nodes table lacks.
+        num_ids_in_both: ids in both id columns, where these have names as of nodes of two kinds.
+    """
 
     num_edges_given: int = 0
     num_self_loops_dropped: int = 0
     num_duplicates_merged: int = 0
     num_reverse_edges_added: int = 0
+    num_unknown_dropped: int = 0
+    num_ids_in_both: int = 0
+
+    def with_unknown(self, number: int) -> Cleaning:
+        """So many edges more were given, and dropped since they name an unknown node."""
+        return replace(self, num_edges_given=self.num_edges_given + number, num_unknown_dropped=number)
 
     def __str__(self) -> str:
         done = [
+            f"{self.num_unknown_dropped:,} that name an unknown node dropped" if self.num_unknown_dropped else "",
             f"{self.num_self_loops_dropped:,} self-loops dropped" if self.num_self_loops_dropped else "",
             f"{self.num_reverse_edges_added:,} reverse edges added" if self.num_reverse_edges_added else "",
             f"{self.num_duplicates_merged:,} duplicates merged" if self.num_duplicates_merged else "",
         ]
-        return f"{self.num_edges_given:,} edges given; " + (", ".join(d for d in done if d) or "nothing to clean")
+        said = f"{self.num_edges_given:,} edges given; " + (", ".join(d for d in done if d) or "nothing to clean")
+        if not self.num_ids_in_both:
+            return said
+        return (
+            f"{said}\nnote: {self.num_ids_in_both:,} ids are in both id columns, and each is one node: if the columns "
+            "are of two kinds, such as user 5 and film 5, make the ids distinct, such as u5 and m5"
+        )
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from graphstrap.datasets import load
 from graphstrap.errors import InputError, UnknownNodesError
 from graphstrap.folds import Fold
 from graphstrap.graph import Graph
-from graphstrap.io.extension import read_extension
+from graphstrap.io.extension import check_weights, has_weight_column, read_extension
 from graphstrap.io.parts import is_parts
 from graphstrap.io.store import is_store
 from graphstrap.io.tables import TableOptions, read_tables
@@ -71,17 +71,21 @@ class Source:
             ignore_unknown_nodes=ignore_unknown_nodes,
         )
         if nodes is None:
-            original = self.load()
-            if np.isin(read_tables(edges, options=options).external_ids, original.external_ids).any():
+            original, apart = self.load(), read_tables(edges, options=options)
+            if np.isin(apart.external_ids, original.external_ids).any():
                 return read_extension(edges, None, original=original, options=options)
-            return read_tables(edges, options=options), None
+            check_weights(original.edge_weights is not None, edges, are_there=apart.edge_weights is not None)
+            return apart, None
         try:
-            return read_tables(edges, nodes, options=replace(options, ignore_unknown_nodes=False)), None
+            apart = read_tables(edges, nodes, options=replace(options, ignore_unknown_nodes=False))
         except UnknownNodesError:
             original = self.load()
             if self.dataset is not None:  # whose tables' options are not known, but for this one
                 options = replace(options, directed=not original.is_symmetric)
             return read_extension(edges, nodes, original=original, options=options)
+        if self.edges is not None and apart.edge_weights is None:  # a dataset is not loaded for this alone
+            check_weights(has_weight_column(self.edges, self.options), edges, are_there=False)
+        return apart, None
 
     def _check_files(self) -> None:
         """The files that a run was trained on may have moved since."""

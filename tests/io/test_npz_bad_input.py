@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 from graphstrap.errors import InputError
 from graphstrap.io.npz import read_npz
@@ -127,6 +128,14 @@ def test_a_damaged_file_is_refused_or_read_but_never_crashes(damage: Callable[[i
             num_refused += 1
             assert "damaged.npz" in str(error)  # noqa: PT017 - some damage is harmless
     assert num_refused > 10
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo", "bsr", "dia"])
+@pytest.mark.parametrize("make", [scipy.sparse.eye, scipy.sparse.eye_array])
+def test_a_scipy_matrix_is_called_by_its_name(make: Callable[..., Any], form: str, tmp_path: Path) -> None:
+    scipy.sparse.save_npz(tmp_path / "matrix.npz", make(4, format=form))
+    with pytest.raises(InputError, match=r"matrix\.npz is a SciPy matrix.* graphstrap\.io\.scipy\.from_scipy"):
+        read_npz(tmp_path / "matrix.npz")
 
 
 class Hostile:

@@ -104,7 +104,13 @@ def test_parquet_and_unknown_nodes(tmp_path: Path) -> None:
         prepared(tmp_path, edges, nodes, TableOptions())
     assert not (tmp_path / "store").exists()
     graph = assert_same_as_in_memory(tmp_path, edges, nodes, TableOptions(ignore_unknown_nodes=True))
+    assert graph.cleaning.num_unknown_dropped > 0
     assert graph.feature_names == ("x[0]", "x[1]", "x[2]", "flag")
+
+
+def test_ids_in_both_columns_are_counted(tmp_path: Path) -> None:
+    edges = write(tmp_path / "e.csv", "userId,movieId\n1,2\n2,3\n3,1\n3,7\n")
+    assert assert_same_as_in_memory(tmp_path, edges, None, TableOptions()).cleaning.num_ids_in_both == 3
 
 
 @pytest.mark.parametrize(

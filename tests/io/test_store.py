@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -88,6 +89,16 @@ def test_a_graph_comes_back_with_its_transpose(graph: Graph) -> None:
         for part, wanted in zip(back.transpose, replace(graph, outgoing=None).transpose, strict=True):
             assert_same_tensor("transpose", part, wanted)
         del back
+
+
+def test_a_store_that_counts_less_of_the_cleaning_opens(tmp_path: Path) -> None:
+    graph = make_full_graph(seed=1)
+    write_store(graph, tmp_path / "store")
+    path = tmp_path / "store" / "store.json"
+    described = json.loads(path.read_text(encoding="utf-8"))
+    del described["cleaning"]["num_unknown_dropped"], described["cleaning"]["num_ids_in_both"]
+    path.write_text(json.dumps(described), encoding="utf-8")
+    assert open_store(tmp_path / "store").cleaning == graph.cleaning
 
 
 @pytest.mark.parametrize("graph", [make_full_graph(seed=1), make_hetero_graph(seed=2)], ids=lambda graph: graph.name)

@@ -20,6 +20,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.io.tables import TableOptions, read_tables
 
@@ -269,6 +270,51 @@ def test_unknown_nodes_are_dropped_when_asked(tmp_path: Path) -> None:
     assert graph.edge_weights is not None
     assert sorted(graph.edge_weights.tolist()) == [1, 3]
     assert graph.features == (None,)
+    assert (graph.cleaning.num_edges_given, graph.cleaning.num_unknown_dropped) == (3, 1)
+    assert "1 that name an unknown node dropped" in str(graph.cleaning)
+
+
+@pytest.mark.parametrize(
+    ("names", "number"),
+    [
+        *((names, 3) for names in ("userId,movieId", "user_id,item_id", "userid,film", "user,movie")),
+        *((names, 0) for names in ("source,target", "src,dst", "from,to", "srcId,dstId", "node_from,node_to", "s,t")),
+        *((names, 0) for names in ("node1,node2", "user_a,user_b", "citing,cited", "1,3")),
+    ],
+)
+def test_ids_of_two_kinds_that_are_alike_are_counted(tmp_path: Path, names: str, number: int) -> None:
+    edges = write(tmp_path / "e.csv", f"{names}\n1,2\n2,3\n3,1\n3,7\n")
+    assert read_tables(edges).cleaning.num_ids_in_both == number
+    nodes = write(tmp_path / "n.csv", "id\n1\n2\n3\n7\n")
+    assert read_tables(edges, nodes).cleaning.num_ids_in_both == 0
+    apart = write(tmp_path / "apart.csv", f"{names}\nu1,m2\nu2,m3\n")
+    assert read_tables(apart).cleaning.num_ids_in_both == 0
+
+
+@pytest.mark.parametrize("names", ["source,target", "src,dst", "from,to", "From,TO"])
+def test_usual_names_of_ends_are_found_wherever_they_stand(tmp_path: Path, names: str) -> None:
+    source, target = names.split(",")
+    edges = write(tmp_path / "e.csv", f"weight,{target},amount,{source}\n1,b,5,a\n2,c,6,b\n")
+    graph = read_tables(edges, options=TableOptions(directed=True))
+    assert edge_set(graph) == {("a", "b"), ("b", "c")}
+    assert graph.edge_column_names == ("amount",)
+    both = write(tmp_path / "both.csv", "source,target,from,to\na,b,1,2\nb,c,3,4\n")
+    assert read_tables(both).edge_column_names == ("from", "to")
+    half = write(tmp_path / "half.csv", "u,v,from\na,b,1\nb,c,3\n")
+    assert read_tables(half).edge_column_names == ("from",)
+
+
+def test_what_a_feature_column_may_hold(tmp_path: Path) -> None:
+    edges = write(tmp_path / "e.csv", "s,t\n1,2\n2,3\n")
+    rows = "1,True,2020,2020-05-01\n2,False,2021,2021-01-31\n3,true,1,2019-12-24"
+    truths = write(tmp_path / "truths.csv", f"id,f,since,time\n{rows}\n")
+    graph = read_tables(edges, truths)
+    assert np.asarray(graph.x).tolist() == [[1, 2020], [0, 2021], [1, 1]]
+    assert graph.node_times is not None
+    for cells in (("yes", "no", "yes"), ("2020-05-01", "2021-01-31", "2019-12-24"), ("1", "", "2")):
+        rows = "\n".join(f"{i + 1},{cell}" for i, cell in enumerate(cells))
+        with pytest.raises(InputError, match="--ignore-columns f"):
+            read_tables(edges, write(tmp_path / "n.csv", f"id,f\n{rows}\n"))
 
 
 def test_a_uuid_in_csv_meets_a_uuid_in_parquet(tmp_path: Path) -> None:

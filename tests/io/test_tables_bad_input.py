@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -174,6 +175,68 @@ def test_columns_that_are_not_there(edges: Path, nodes: Path) -> None:
     check(fail(edges, nodes, options=TableOptions(ignore_columns=("x", "nmae"))), "'nmae' to ignore", "s, t", "id, x")
 
 
+@pytest.mark.parametrize("role", ["id", "label", "split"])
+def test_a_feature_is_no_label_split_or_id(tmp_path: Path, edges: Path, role: str) -> None:
+    path = tmp_path / "nodes.csv"
+    path.write_text("key,x,Other\na,1,1\nb,2,2\nc,3,3\n")
+    named: dict[str, Any] = {"id": "key", role: "other"}
+    options = TableOptions(**named, feature_columns=("x", "OTHER"))
+    check(fail(edges, path, options=options), "'Other'", "nodes.csv", role, "--feature-columns")
+    path.write_text(f"{'key,' if role != 'id' else ''}x,{role}\na,1,1\nb,2,2\nc,3,3\n")
+    check(fail(edges, path, options=TableOptions(feature_columns=("x", role))), f"'{role}'", "--feature-columns")
+
+
+NAMED = ["source", "target", "edge_type", "weight", "time", "id", "label", "split", "type", "node_time"]
+
+
+@pytest.mark.parametrize("role", [*NAMED, "feature_columns", "edge_columns"])
+def test_a_column_is_not_both_named_and_ignored(tmp_path: Path, role: str) -> None:
+    of_nodes = role in ("id", "label", "split", "type", "node_time", "feature_columns")
+    (tmp_path / "e.csv").write_text("s,t,u\na,b,1\nb,c,2\n" if of_nodes else "s,t,u,Both\na,b,1,a\nb,c,2,b\n")
+    (tmp_path / "n.csv").write_text("i,x,Both\na,1,1\nb,2,2\nc,3,3\n" if of_nodes else "i,x\na,1\nb,2\nc,3\n")
+    named: dict[str, Any] = {role: ("both",) if role.endswith("_columns") else "both"}
+    options = TableOptions(**named, ignore_columns=("BOTH",))
+    check(fail(tmp_path / "e.csv", tmp_path / "n.csv", options=options), "'both'", role, "ignored")
+    if not of_nodes:
+        check(fail(tmp_path / "e.csv", options=options), "'both'", role, "ignored")
+
+
+def test_the_other_tables_column_of_the_same_name_can_be_ignored(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("id,s,t\n1,a,b\n2,b,c\n")
+    (tmp_path / "n.csv").write_text(GOOD_NODES)
+    options = TableOptions(id="id", ignore_columns=("id",))
+    graph = read_tables(str(tmp_path / "e.csv"), str(tmp_path / "n.csv"), options=options)
+    assert graph.external_ids.tolist() == ["a", "b", "c"]
+
+
+GAPS = "id,a,b,c,d e,f\na,1,,x,1,1\nb,2,2,y,,0\nc,,3,z,3,\nd,4,4,z,4,1\ne,5,5,z,5,0\n"
+
+
+def test_all_columns_with_empty_cells_are_named_at_once(tmp_path: Path, edges: Path) -> None:
+    path = tmp_path / "nodes.csv"
+    path.write_text(GAPS)
+    message = fail(edges, path, options=TableOptions(ignore_columns=("c",)))
+    check(message, "'a' is empty in row 3", "4 columns", "--ignore-columns 'c,a,b,d e,f'", "'f'", "--label-column")
+    asked = ("c", "a", "b", "d e", "f")
+    assert read_tables(str(edges), str(path), options=TableOptions(ignore_columns=asked)).x is None
+    labelled = TableOptions(ignore_columns=("c",), label="f")
+    message = fail(edges, path, options=labelled)
+    check(message, "3 columns", "--ignore-columns 'c,a,b,d e'")
+    assert "--label-column" not in message
+    named = fail(edges, path, options=TableOptions(feature_columns=("a", "b")))
+    check(named, "'a'", "leave the columns a, b out of the option")
+    edges.write_text("s,t,n,m\na,b,1,\nb,c,,2\n")
+    check(fail(edges), "'n' is empty in row 2", "2 columns", "--ignore-columns n,m")
+
+
+def test_a_text_column_adds_to_what_is_ignored(tmp_path: Path, edges: Path) -> None:
+    path = tmp_path / "nodes.csv"
+    path.write_text("id,city,name,x\na,Rome,p,1\nb,Oslo,q,2\nc,Bonn,r,3\n")
+    check(fail(edges, path, options=TableOptions(ignore_columns=("name",))), "--ignore-columns name,city")
+    path.write_text("id,label,name,x\na,u,p,1\nb,u,q,2\nc,u,r,3\n")
+    check(fail(edges, path, options=TableOptions(ignore_columns=("name",))), "--ignore-columns name,label")
+
+
 def test_ids_of_different_types(tmp_path: Path) -> None:
     integers = write_parquet(tmp_path / "integers.parquet", "SELECT range AS id FROM range(3)")
     text = write_parquet(tmp_path / "text.parquet", "SELECT '0' AS a, '1' AS b")
@@ -196,6 +259,17 @@ def test_parts_that_do_not_fit_together(tmp_path: Path, edges: Path) -> None:
     check(fail(edges, tmp_path / "part-*.csv"), "part-2.csv", "delimiter")
     write_parquet(tmp_path / "part-2.parquet", "SELECT 'c' AS id, 3 AS x")
     check(fail(edges, tmp_path / "part-*"), "both CSV and Parquet")
+
+
+def test_ids_in_other_columns(tmp_path: Path, nodes: Path) -> None:
+    (tmp_path / "e.csv").write_text("key,when,payer,payee\n1,5,a,b\n2,6,b,c\n3,7,c,a\n")
+    wanted = ["--source-column", "--target-column", "key, when, payer, payee"]
+    check(fail(tmp_path / "e.csv", nodes), "3 edges", *wanted)
+    check(fail(tmp_path / "e.csv", nodes, options=TableOptions(ignore_unknown_nodes=True)), "no edges", *wanted)
+    named = TableOptions(source="payer", target="payee")
+    assert read_tables(str(tmp_path / "e.csv"), str(nodes), options=named).num_edges == 6
+    (tmp_path / "e.csv").write_text("s,t\na,b\nb,c\nc,ghost\n")
+    assert "--source-column" not in fail(tmp_path / "e.csv", nodes)
 
 
 def test_no_edges_left(tmp_path: Path, nodes: Path) -> None:

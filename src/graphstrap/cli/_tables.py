@@ -17,10 +17,10 @@ Column = str | None
 
 def table_options(
     source_column: Annotated[
-        Column, typer.Option(help="Edge column of source ids [default: `source`, or the first].")
+        Column, typer.Option(help="Edge column of source ids [default: `source`, `src` or `from`, or the first].")
     ] = None,
     target_column: Annotated[
-        Column, typer.Option(help="Edge column of target ids [default: `target`, or the second].")
+        Column, typer.Option(help="Edge column of target ids [default: `target`, `dst` or `to`, or the second].")
     ] = None,
     weight_column: Annotated[Column, typer.Option(help="Edge column of weights [default: `weight`].")] = None,
     edge_type_column: Annotated[Column, typer.Option(help="Edge column of types [default: `type`].")] = None,

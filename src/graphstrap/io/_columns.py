@@ -9,7 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from graphstrap.errors import InputError
+from graphstrap.io._end_names import USUAL_ENDS
 from graphstrap.io._files import Table
+
+EDGE_ROLES = ("source", "target", "edge_type", "weight", "time", "edge_columns")
+NODE_ROLES = ("id", "label", "split", "type", "node_time", "feature_columns")
 
 
 @dataclass(frozen=True)
@@ -17,7 +21,8 @@ class TableOptions:
     """How to read an edges table and a nodes table. Plain values: `dataclasses.asdict` gives something for JSON.
 
     Args:
-        source, target: the two id columns of the edges; otherwise those called source and target, or the first two.
+        source, target: the two id columns of the edges; otherwise those called source and target, src and dst, or from
+            and to; otherwise the first two.
         edge_type, weight, time: columns of the edges; otherwise those called type, weight and time.
         edge_columns: numeric columns of the edges to keep; otherwise all that are left.
         id: the id column of the nodes; otherwise the one called id, or the first.
@@ -54,6 +59,13 @@ class TableOptions:
                 raise InputError(f"{role} takes a tuple of names: give {role}={example}, not {given!r}")
             if given is not None:
                 object.__setattr__(self, role, tuple(given))
+
+    def named(self, roles: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+        """Each column that the options for these parts name, after its part."""
+        asked = {role: getattr(self, role) or () for role in roles}
+        return tuple(
+            (role, name) for role, names in asked.items() for name in ((names,) if isinstance(names, str) else names)
+        )
 
     def of_a_run(self) -> TableOptions:
         """The options for tables that a run was made with: what is to be ignored need not be there any more."""
@@ -92,9 +104,10 @@ def choose_edge_columns(table: Table, options: TableOptions) -> EdgeColumns:
         raise InputError(
             f"{table.name} has too few columns for edges ({table.names_in_words()}): it needs two columns of node ids"
         )
+    usual_source, usual_target = _usual_ends(left, options)
     asked = {
-        "source": (options.source, "source"),
-        "target": (options.target, "target"),
+        "source": (options.source, usual_source),
+        "target": (options.target, usual_target),
         "edge_type": (options.edge_type, "type"),
         "weight": (options.weight, "weight"),
         "time": (options.time, "time"),
@@ -126,12 +139,13 @@ def choose_node_columns(table: Table, options: TableOptions) -> NodeColumns:
     parts = _choose_parts(table, asked, left=left)
     identity = parts["id"] = parts["id"] or _first_free(table, left, parts=parts, role="id")
     features = _choose_rest(table, options.feature_columns, left=left, parts=parts, role="feature_columns")
+    _check_features(table, features, parts=parts)
     return NodeColumns(identity, parts["label"], parts["split"], parts["type"], parts["node_time"], features)
 
 
 def check_no_node_options(options: TableOptions) -> None:
     """Without a nodes table, nothing may be asked of it."""
-    for role in ("id", "label", "split", "type", "node_time", "feature_columns"):
+    for role in NODE_ROLES:
         if getattr(options, role):
             raise InputError(f"{role} {getattr(options, role)!r} is a column of the nodes table: give one with --nodes")
 
@@ -143,6 +157,37 @@ def check_ignored_columns(tables: list[Table], options: TableOptions) -> None:
         if name.lower() not in there:
             columns = "; ".join(f"{table.name} has {table.names_in_words()}" for table in tables)
             raise InputError(f"there is no column {name!r} to ignore: {columns}")
+
+
+def check_named_and_ignored(edges: Table, nodes: Table | None, options: TableOptions) -> None:
+    """A column cannot be named and left out, unless the other table has one of that name as well: that one is meant."""
+    ignored = {name.lower() for name in options.ignore_columns}
+    for roles, other in ((EDGE_ROLES, nodes), (NODE_ROLES, edges)):
+        elsewhere = set() if other is None else {name.lower() for name in other.columns}
+        for role, name in options.named(roles):
+            if name.lower() in ignored - elsewhere:
+                raise InputError(
+                    f"column {name!r} is named as {role} and is to be ignored: leave it out of one of the two"
+                )
+
+
+def _check_features(table: Table, features: tuple[str, ...], *, parts: dict[str, str | None]) -> None:
+    """A feature that is the label gives away what a model is to find out, and an id is a number that means nothing."""
+    roles = {parts[role]: role for role in ("id", "label", "split") if parts[role] is not None}
+    for name in features:
+        if name in roles:
+            raise InputError(
+                f"column {name!r} of {table.name} is the {roles[name]} column and cannot be a feature too: leave it "
+                "out of --feature-columns, or rename it"
+            )
+
+
+def _usual_ends(left: list[str], options: TableOptions) -> tuple[str, str]:
+    """The names to look for: other pairs than source and target only where a table has both, and neither is named."""
+    there = {name.lower() for name in left}
+    if options.source is None and options.target is None and not there & set(USUAL_ENDS[0]):
+        return next((pair for pair in USUAL_ENDS if there >= set(pair)), USUAL_ENDS[0])
+    return USUAL_ENDS[0]
 
 
 def _choose_parts(table: Table, asked: dict[str, tuple[str | None, str]], *, left: list[str]) -> dict[str, str | None]:

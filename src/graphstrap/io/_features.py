@@ -10,6 +10,8 @@ from graphstrap.errors import InputError
 from graphstrap.io._files import Table
 from graphstrap.io._values import Array, bad_cell, find_kinds, first_unreadable_row, read_lists, read_numbers
 
+_MOST_CLASSES = 50
+
 
 @dataclass(frozen=True, eq=False)
 class Column:
@@ -24,34 +26,62 @@ class Column:
             return bool(np.isnan(self.values[rows]).all())
         return not self.lengths[rows].any()
 
-    def take(self, table: Table, rows: Array) -> Array:
-        """The values of some rows, (R, W): they must be finite, and as many in each row."""
+    def is_whole(self, rows: Array) -> Array:
+        """(R,) whether the cell of each of these rows is there and finite."""
+        is_finite = np.isfinite(self.values)
         if self.lengths is None:
-            block = self.values[rows][:, None]
-        else:
-            width = self._find_width(table, rows, self.lengths)
-            starts = np.cumsum(self.lengths) - self.lengths
-            block = self.values[starts[rows][:, None] + np.arange(width)]
-        is_good = np.isfinite(block).all(axis=1)
-        if not is_good.all():
-            raise bad_cell(
-                table, self.name, row=int(rows[~is_good][0]), wanted=f"a finite number: {_how_to_fix(self.name)}"
-            )
-        return block
+            return np.asarray(is_finite[rows])
+        row_of_value = np.repeat(np.arange(len(self.lengths)), self.lengths)
+        num_bad = np.bincount(row_of_value[~is_finite], minlength=len(self.lengths))
+        return np.asarray((self.lengths[rows] > 0) & (num_bad[rows] == 0))
+
+    def looks_like_labels(self) -> bool:
+        """Whether some rows have one of a few whole numbers, and others nothing."""
+        known = self.values[~np.isnan(self.values)]
+        if self.lengths is not None or len(known) == len(self.values):
+            return False
+        classes = np.unique(known)
+        are_whole = bool(np.isfinite(known).all()) and bool((classes == np.floor(classes)).all())
+        return are_whole and 2 <= len(classes) <= min(_MOST_CLASSES, len(known) // 2)
+
+    def take(self, table: Table, rows: Array) -> Array:
+        """The values of some rows, (R, W): as many in each row. `check_gaps` comes first."""
+        if self.lengths is None:
+            return np.asarray(self.values[rows][:, None])
+        width = self._find_width(table, rows, self.lengths)
+        starts = np.cumsum(self.lengths) - self.lengths
+        return np.asarray(self.values[starts[rows][:, None] + np.arange(width)])
 
     def _find_width(self, table: Table, rows: Array, lengths: Array) -> int:
         width = int(lengths[rows[0]])
-        is_good = (lengths[rows] == width) & (lengths[rows] > 0)
+        is_good = lengths[rows] == width
         if is_good.all():
             return width
         row = int(rows[~is_good][0])
-        if lengths[row] == 0:
-            raise bad_cell(table, self.name, row=row, wanted=f"a list of numbers: {_how_to_fix(self.name)}")
         first = table.place(int(rows[0]))
         raise InputError(
             f"column {self.name!r} is a list of {lengths[row]} in {table.place(row)} but of {width} in {first}: "
             f"make all lists of equal length"
         )
+
+
+def check_gaps(table: Table, used: list[tuple[Column, Array]], *, are_features: bool = True) -> None:
+    """Every column must be whole in the rows that it is used for: those that are not are named all at once."""
+    gaps: dict[str, tuple[Column, int]] = {}
+    for column, rows in used:
+        is_whole = column.is_whole(rows)
+        if not is_whole.all():
+            gaps.setdefault(column.name, (column, int(rows[~is_whole][0])))
+    if not gaps:
+        return
+    first, row = next(iter(gaps.values()))
+    wanted = "a finite number" if first.lengths is None else "a list of finite numbers"
+    if len(gaps) > 1:
+        wanted += f" (such cells are in {len(gaps)} columns)"
+    label = ""
+    if are_features and (name := next((name for name, (one, _) in gaps.items() if one.looks_like_labels()), None)):
+        label = f"; if {name!r} is what to predict, name it with --label-column"
+    raise bad_cell(table, first.name, row=row, wanted=f"{wanted}: {_how_to_fix(table, *gaps)}{label}")
 
 
 def read_feature_blocks(
@@ -62,19 +92,23 @@ def read_feature_blocks(
     With several types, a column that is empty for all nodes of a type is not part of that type's block.
     """
     columns = read_columns(table, find_feature_kinds(table, names))
-    if len(rows_by_type) == 1:
+    is_only_type = len(rows_by_type) == 1
+    used = [[column for column in columns if is_only_type or not column.is_empty(rows)] for rows in rows_by_type]
+    check_gaps(table, [(column, rows) for some, rows in zip(used, rows_by_type, strict=True) for column in some])
+    if is_only_type:
         parts = {column.name: column.take(table, rows_by_type[0]) for column in columns}
         return [_joined(list(parts.values()))], feature_names(parts) or None
-    blocks = []
-    for rows in rows_by_type:
-        blocks.append(_joined([column.take(table, rows) for column in columns if not column.is_empty(rows)]))
-    return blocks, None
+    return [
+        _joined([column.take(table, rows) for column in some]) for some, rows in zip(used, rows_by_type, strict=True)
+    ], None
 
 
 def read_matrix(table: Table, names: tuple[str, ...], *, kinds: dict[str, str] | None = None) -> Array | None:
     """float32 (N, K) of K numeric columns, all finite; None without columns."""
     columns = read_columns(table, kinds or check_kinds(table, names, allowed=("number", "boolean")))
-    return _joined([column.take(table, np.arange(len(column.values))) for column in columns])
+    used = [(column, np.arange(len(column.values))) for column in columns]
+    check_gaps(table, used, are_features=False)
+    return _joined([column.take(table, rows) for column, rows in used])
 
 
 def find_feature_kinds(table: Table, names: tuple[str, ...]) -> dict[str, str]:
@@ -89,7 +123,7 @@ def check_kinds(table: Table, names: tuple[str, ...], *, allowed: tuple[str, ...
     if bad:
         row = first_unreadable_row(table, bad[0], kinds=allowed)
         label = "; name a column of classes with --label-column" if "list" in allowed else ""
-        raise bad_cell(table, bad[0], row=row, wanted=f"a number: {_how_to_fix(*bad)}{label}")
+        raise bad_cell(table, bad[0], row=row, wanted=f"a number: {_how_to_fix(table, *bad)}{label}")
     return kinds
 
 
@@ -102,8 +136,8 @@ def read_columns(table: Table, kinds: dict[str, str]) -> list[Column]:
     ]
 
 
-def _how_to_fix(*names: str) -> str:
-    return f"fix the cell, or leave the column out with --ignore-columns {','.join(names)}"
+def _how_to_fix(table: Table, *names: str) -> str:
+    return f"fix the cell, or {table.how_to_leave_out(*names)}"
 
 
 def _joined(parts: list[Array]) -> Array | None:

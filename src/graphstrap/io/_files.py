@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,8 @@ class Table:
     paths: tuple[str, ...]
     dialect: Dialect | None  # of a CSV table; None for Parquet
     columns: dict[str, str]
+    ignored: tuple[str, ...]  # columns that the options leave out, of this table or another
+    named: tuple[str, ...]  # columns that the options name for a part
 
     @property
     def is_csv(self) -> bool:
@@ -93,6 +96,13 @@ class Table:
             row -= num_rows
         return f"row {row + 1} of {self.paths[-1]}"
 
+    def how_to_leave_out(self, *names: str) -> str:
+        """What to write so that columns are not read: an option to paste, with what is left out already in it."""
+        some = "the column" if len(names) == 1 else "the columns"
+        if {name.lower() for name in names} & {name.lower() for name in self.named}:
+            return f"leave {some} {', '.join(names)} out of the option that names {'it' if len(names) == 1 else 'them'}"
+        return f"leave {some} out with --ignore-columns {shlex.quote(','.join((*self.ignored, *names)))}"
+
     def names_in_words(self) -> str:
         shown = list(self.columns)[:_MOST_NAMES_SHOWN]
         num_hidden = len(self.columns) - len(shown)
@@ -141,15 +151,22 @@ class Copy:
 
     def rows(self, begin: int, end: int) -> Rows:
         t = self.table
-        return Rows(t.connection, t.name, t.paths, t.dialect, t.columns, t, self.name, begin, end)
+        of_table = (t.connection, t.name, t.paths, t.dialect, t.columns, t.ignored, t.named)
+        return Rows(*of_table, t, self.name, begin, end)
 
     def parts(self, step: int) -> Iterator[Rows]:
         for begin in range(0, self.num_rows, step):
             yield self.rows(begin, min(self.num_rows, begin + step))
 
 
-def open_table(connection: DuckDBPyConnection, name: str | os.PathLike[str]) -> Table:
-    """Open a file, or all files that a glob matches."""
+def open_table(
+    connection: DuckDBPyConnection,
+    name: str | os.PathLike[str],
+    *,
+    ignored: tuple[str, ...] = (),
+    named: tuple[str, ...] = (),
+) -> Table:
+    """Open a file, or all files that a glob matches. Columns that are ignored or named matter for messages only."""
     if not isinstance(name, str | os.PathLike):
         raise InputError(
             f"a table is the path of a CSV or Parquet file, got a {type(name).__name__}: write it to a file first, "
@@ -160,27 +177,27 @@ def open_table(connection: DuckDBPyConnection, name: str | os.PathLike[str]) -> 
     kinds = {_is_parquet(path) for path in paths}
     if len(kinds) > 1:
         raise InputError(f"{name} matches both CSV and Parquet files: give files of one kind")
-    table = (_open_parquet if kinds == {True} else _open_csv)(connection, name, paths)
-    longest = max(map(len, table.columns), default=0)
+    dialect, columns = _look_at_parquet(connection, paths) if kinds == {True} else _look_at_csv(paths)
+    longest = max(map(len, columns), default=0)
     if longest > _LONGEST_NAME:  # an error that names it would be as long
         raise InputError(f"{name} has a column with a name of {longest:,} characters: is its first line a header?")
-    return table
+    return Table(connection, name, paths, dialect, columns, ignored, named)
 
 
-def _open_csv(connection: DuckDBPyConnection, name: str, paths: tuple[str, ...]) -> Table:
+def _look_at_csv(paths: tuple[str, ...]) -> tuple[Dialect | None, dict[str, str]]:
     dialects = [find_dialect(path) for path in paths]
     for path, dialect in zip(paths, dialects, strict=True):
         _check_same_columns((paths[0], dialects[0].names), (path, dialect.names))
         if dialect != dialects[0]:
             raise InputError(f"{path} and {paths[0]} differ in delimiter or header lines: write both the same way")
-    return Table(connection, name, paths, dialects[0], dict.fromkeys(dialects[0].names, "VARCHAR"))
+    return dialects[0], dict.fromkeys(dialects[0].names, "VARCHAR")
 
 
-def _open_parquet(connection: DuckDBPyConnection, name: str, paths: tuple[str, ...]) -> Table:
+def _look_at_parquet(connection: DuckDBPyConnection, paths: tuple[str, ...]) -> tuple[Dialect | None, dict[str, str]]:
     columns = [_describe(connection, (path,)) for path in paths]
     for path, others in zip(paths, columns, strict=True):
         _check_same_columns((paths[0], tuple(sorted(columns[0]))), (path, tuple(sorted(others))))
-    return Table(connection, name, paths, None, columns[0] if len(paths) == 1 else _describe(connection, paths))
+    return None, columns[0] if len(paths) == 1 else _describe(connection, paths)
 
 
 def _describe(connection: DuckDBPyConnection, paths: tuple[str, ...]) -> dict[str, str]:

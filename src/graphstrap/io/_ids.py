@@ -89,6 +89,12 @@ def load_node_ids_of_edges(connection: DuckDBPyConnection) -> None:
     connection.execute(f"CREATE TABLE node_ids AS SELECT id FROM ends ORDER BY {order}")
 
 
+def count_ids_in_both(connection: DuckDBPyConnection) -> int:
+    """How many ids are a source and a target."""
+    both = "SELECT source FROM edge_ids INTERSECT SELECT target FROM edge_ids"
+    return int(fetch_one(connection, f"SELECT count(*) FROM ({both})")[0])
+
+
 def fetch_node_ids(connection: DuckDBPyConnection) -> Array:
     """The ids in the order of the rows: int64 where each is written as an integer is, otherwise strings."""
     if are_integers(connection, "node_ids"):
@@ -96,8 +102,13 @@ def fetch_node_ids(connection: DuckDBPyConnection) -> Array:
     return _fetch_column(connection, "SELECT id FROM node_ids").astype(np.str_)
 
 
-def match_edges(edges: Table, nodes: Table | None, *, ignore_unknown: bool) -> tuple[Array, Array, Array]:
-    """The row of each edge that is kept, and of its two ends in `node_ids`."""
+def match_edges(
+    edges: Table, nodes: Table | None, *, ignore_unknown: bool, can_name_ends: bool = True
+) -> tuple[Array, Array, Array]:
+    """The row of each edge that is kept, and of its two ends in `node_ids`.
+
+    Where most edges name unknown nodes and the user `can_name_ends`, the error says with which options.
+    """
     query = """
         SELECT sources.rowid AS source, targets.rowid AS target
         FROM edge_ids
@@ -109,32 +120,46 @@ def match_edges(edges: Table, nodes: Table | None, *, ignore_unknown: bool) -> t
     source, target = np.ma.asarray(ends["source"]), np.ma.asarray(ends["target"])
     is_known = ~(np.ma.getmaskarray(source) | np.ma.getmaskarray(target))
     if nodes is not None and not is_known.all() and not ignore_unknown:
-        raise unknown_nodes(edges, nodes, num_edges=int((~is_known).sum()))
+        raise unknown_nodes(edges, nodes, num_edges=int((~is_known).sum()), can_name_ends=can_name_ends)
     if not is_known.any():
-        raise no_known_edges(edges, nodes)
+        raise no_known_edges(edges, nodes, can_name_ends=can_name_ends)
     rows = np.flatnonzero(is_known)
     return rows, source.data[rows], target.data[rows]
 
 
-def no_known_edges(edges: Table, nodes: Table | None) -> InputError:
+def count_edges(connection: DuckDBPyConnection) -> int:
+    """All that were given."""
+    return int(fetch_one(connection, "SELECT count(*) FROM edge_ids")[0])
+
+
+def no_known_edges(edges: Table, nodes: Table | None, *, can_name_ends: bool = True) -> InputError:
     return InputError(
         f"{edges.name} has no edges between nodes of {nodes.name if nodes else edges.name}: check the ids"
+        + (_how_to_name_ends(edges) if can_name_ends else "")
     )
 
 
-def unknown_nodes(edges: Table, nodes: Table, *, num_edges: int) -> UnknownNodesError:
+def _how_to_name_ends(edges: Table) -> str:
+    return (
+        f". If the ids are in other columns ({edges.names_in_words()}), name them with --source-column and "
+        "--target-column"
+    )
+
+
+def unknown_nodes(edges: Table, nodes: Table, *, num_edges: int, can_name_ends: bool = True) -> UnknownNodesError:
     connection = edges.connection
     first = [row[0] for row in connection.execute(f"{_UNKNOWN} ORDER BY place LIMIT 3").fetchall()]
     message = (
         f"{_count(num_edges, 'edge')} of {edges.name} {'names' if num_edges == 1 else 'name'} a node that {nodes.name} "
         f"does not have ({_examples(first)}): add the node, or drop such edges with --ignore-unknown-nodes"
     )
+    otherwise = _how_to_name_ends(edges) if can_name_ends and 2 * num_edges > count_edges(connection) else ""
     if not isinstance(first[0], str):
-        return UnknownNodesError(message)
+        return UnknownNodesError(message + otherwise)
     known = f"SELECT {_WITHOUT_FORM} FROM node_ids"
     alike = fetch_one(connection, f"SELECT count(*) FROM ({_UNKNOWN}) WHERE {_WITHOUT_FORM} IN ({known})")[0]
     if not alike:
-        return UnknownNodesError(message)
+        return UnknownNodesError(message + otherwise)
     return UnknownNodesError(
         f"{message}. Some ids differ only in spaces, capitals, leading zeros or a trailing '.0': write both alike"
     )

@@ -15,7 +15,7 @@ from graphstrap.errors import InputError
 from graphstrap.io._arrays import Array, ArrayInfo, ArrayWriter, open_array
 from graphstrap.io._building import StoreBuilder
 from graphstrap.io._columns import NodeColumns
-from graphstrap.io._features import Column, feature_names, find_feature_kinds, read_columns
+from graphstrap.io._features import Column, check_gaps, feature_names, find_feature_kinds, read_columns
 from graphstrap.io._files import Copy, Rows
 from graphstrap.io._values import check_cells, code_names, read_times, time_expression
 from graphstrap.io._write_edges import Report
@@ -158,10 +158,14 @@ class _Features:
 
     def write(self, rows: Rows, types: Array | None) -> None:
         columns = read_columns(rows, self.kinds)
-        for t, of_type in self._by_type(rows, types):
-            used = [column for column, is_used in zip(columns, self.is_used[t], strict=True) if is_used]
-            if used:
-                self._append(t, [self._take(t, column, rows, of_type) for column in used])
+        used = [
+            (t, of_type, [column for column, is_used in zip(columns, self.is_used[t], strict=True) if is_used])
+            for t, of_type in self._by_type(rows, types)
+        ]
+        check_gaps(rows, [(column, of_type) for _, of_type, some in used for column in some])
+        for t, of_type, some in used:
+            if some:
+                self._append(t, [self._take(t, column, rows, of_type) for column in some])
 
     def finish(self) -> tuple[list[Array | None], tuple[str, ...] | None]:
         blocks: list[Array | None] = []

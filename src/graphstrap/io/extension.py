@@ -12,7 +12,9 @@ from torch import Tensor
 from graphstrap.blocks import Features
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
+from graphstrap.io._columns import choose_edge_columns
 from graphstrap.io._database import connect
+from graphstrap.io._files import open_table
 from graphstrap.io._ids import fetch_node_ids, match_edges
 from graphstrap.io._values import Array
 from graphstrap.io.tables import TableOptions, load_ids, open_tables, read_edges, read_nodes
@@ -21,12 +23,14 @@ from graphstrap.sparse import SparseMatrix
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+_MOST_NAMES_SHOWN = 5
+
 
 def read_extension(edges: str, nodes: str | None, *, original: Graph, options: TableOptions) -> tuple[Graph, Array]:
     """The original graph with new nodes and edges in it, and the numbers of the new nodes.
 
-    New edges may join new nodes to each other and to the original's. A node that the original has already takes its
-    new features.
+    New edges may join new nodes to each other and to the original's; they have weights where the original's have. A
+    node that the original has already takes its new features.
     """
     if len(original.node_types) > 1:
         raise InputError(
@@ -39,8 +43,11 @@ def read_extension(edges: str, nodes: str | None, *, original: Graph, options: T
         num_given = len(fetch_node_ids(connection))
         _append_ids(connection, original.external_ids)
         ids = fetch_node_ids(connection)
-        rows, source, target = match_edges(edge_table, node_table, ignore_unknown=options.ignore_unknown_nodes)
+        rows, source, target = match_edges(
+            edge_table, node_table, ignore_unknown=options.ignore_unknown_nodes, can_name_ends=False
+        )
         said = read_edges(edge_table, edge_columns, rows=rows)
+        check_weights(original.edge_weights is not None, edges, are_there="edge_weights" in said)
         given = None
         if node_table is not None and node_columns is not None:
             part = read_nodes(node_table, node_columns, num_nodes=num_given).arguments
@@ -58,9 +65,27 @@ def read_extension(edges: str, nodes: str | None, *, original: Graph, options: T
     return replace(graph, ids=ids, features=(x,), feature_names=original.feature_names), wanted
 
 
+def has_weight_column(edges: str, options: TableOptions) -> bool:
+    """Whether a table of edges has weights. One that is gone, or cannot be read any more, has none."""
+    try:
+        with connect() as connection:
+            return choose_edge_columns(open_table(connection, edges), options).weight is not None
+    except InputError:
+        return False
+
+
+def check_weights(are_wanted: bool, edges: str, *, are_there: bool) -> None:
+    """Edges without weights are not like those that a model was trained on, where these had some."""
+    if are_wanted and not are_there:
+        raise InputError(
+            f"the run was trained with edge weights, but {edges} has no column 'weight': add it, with a 1 "
+            "where nothing is known"
+        )
+
+
 def _joined(new: Graph, original: Graph, *, numbers: Array) -> Graph:
     """The original's edges as they are, and those of `new` that it does not have. Types and columns are kept where both
-    have them; a weight that is not given is 1."""
+    have them; where only new edges have weights, those of the original are 1."""
     old_source, old_target = (
         torch.from_numpy(numbers)[original.indices.long()],
         torch.from_numpy(numbers)[original.targets],
@@ -74,10 +99,9 @@ def _joined(new: Graph, original: Graph, *, numbers: Array) -> Graph:
         old_pairs, new_pairs = old_pairs * len(names) + types[0], new_pairs * len(names) + types[1]
     is_new = ~torch.isin(new_pairs, old_pairs)
     weights = None
-    if new.edge_weights is not None or original.edge_weights is not None:
+    if new.edge_weights is not None:
         old_weights = torch.ones(original.num_edges) if original.edge_weights is None else original.edge_weights
-        new_weights = torch.ones(new.num_edges) if new.edge_weights is None else new.edge_weights
-        weights = torch.cat([old_weights, new_weights[is_new]])
+        weights = torch.cat([old_weights, new.edge_weights[is_new]])
     columns = _columns_of_both(new, original)
     return Graph.from_edges(
         torch.cat([old_source, new.indices.long()[is_new]]),
@@ -129,15 +153,17 @@ def _join_features(
     new, names = given
     if original.feature_names and names and set(names) >= set(original.feature_names):
         new = new[:, [names.index(name) for name in original.feature_names]]
+    elif original.feature_names and names:
+        missing = [repr(name) for name in original.feature_names if name not in names]
+        shown = ", ".join(missing[:_MOST_NAMES_SHOWN]) + (", ..." if len(missing) > _MOST_NAMES_SHOWN else "")
+        raise InputError(
+            f"the run was trained on {old.shape[1]} feature columns, and the new nodes lack {len(missing)} of them "
+            f"({shown}): give the same columns"
+        )
     elif new.shape[1] != old.shape[1]:
         raise InputError(
             f"the run was trained on {old.shape[1]} feature columns, but the new nodes have {new.shape[1]}: "
             "give the same columns"
-        )
-    elif original.feature_names and names:
-        missing = next(name for name in original.feature_names if name not in names)
-        raise InputError(
-            f"the run was trained with a feature column {missing!r}, but the new nodes have no such column"
         )
     joined = torch.zeros(num_nodes, old.shape[1])
     joined[torch.from_numpy(numbers)] = (old.to_dense() if isinstance(old, SparseMatrix) else old).float()

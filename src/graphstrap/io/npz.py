@@ -30,6 +30,8 @@ from graphstrap.io._splits import splits_from_masks
 from graphstrap.io.atomic import atomic_write
 from graphstrap.sparse import SparseMatrix
 
+_SCIPY_KEYS = {"format", "shape", "data"}  # what scipy.sparse.save_npz writes, whatever the format
+
 
 def read_npz(path: str | os.PathLike[str], *, directed: bool | None = None, binarize: bool = False) -> Graph:
     """Read a graph, of one node type or several.
@@ -40,6 +42,7 @@ def read_npz(path: str | os.PathLike[str], *, directed: bool | None = None, bina
         binarize: set every positive feature to 1, as the usual loaders do for some graphs.
     """
     with Archive(path) as archive, np.errstate(over="ignore", invalid="ignore"):  # infinite is refused where it matters
+        _refuse_scipy(archive)
         read = read_hetero if "node_types" in archive else _read_homogeneous
         try:
             graph = read(archive, directed)
@@ -70,6 +73,14 @@ def binarized(block: Block | None) -> Features | None:
 
 def _ones_for_positive(values: torch.Tensor) -> torch.Tensor:
     return torch.where(values > 0, torch.ones_like(values), values)
+
+
+def _refuse_scipy(archive: Archive) -> None:
+    if set(archive.all_keys) >= _SCIPY_KEYS and "edge_index" not in archive:
+        raise InputError(
+            f"{archive.path} is a SciPy matrix, not a graph: read it with scipy.sparse.load_npz, make a graph of it "
+            "with graphstrap.io.scipy.from_scipy, and write that with graphstrap.io.npz.write_npz"
+        )
 
 
 def _read_homogeneous(archive: Archive, directed: bool | None) -> Graph:

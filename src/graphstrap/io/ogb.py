@@ -29,7 +29,7 @@ from graphstrap.io._archive import Archive
 from graphstrap.io._arrays import Array, open_array
 from graphstrap.io._building import StoreBuilder
 from graphstrap.io._database import quote_name
-from graphstrap.io._features import find_feature_kinds, read_columns
+from graphstrap.io._features import check_gaps, find_feature_kinds, read_columns
 from graphstrap.io._files import Copy, Table, open_table
 from graphstrap.io._make_store import Parts, PrepareOptions, make_store
 from graphstrap.io._ogb_npz import file_as_map, member_as_map
@@ -153,7 +153,9 @@ class _Csv:
         kinds = find_feature_kinds(copy.whole, tuple(table.columns)) if dtype == "<f4" else {}
         for rows in copy.parts(max(1, self.job.free_bytes // 16 // (64 + 48 * width))):
             if kinds:
-                parts = [column.take(rows, np.arange(rows.end - rows.begin)) for column in read_columns(rows, kinds)]
+                columns, numbers = read_columns(rows, kinds), np.arange(rows.end - rows.begin)
+                check_gaps(rows, [(column, numbers) for column in columns])
+                parts = [column.take(rows, numbers) for column in columns]
                 writer.append(np.concatenate(parts, axis=1))
             else:
                 writer.append(np.stack(_whole_numbers(rows, table.columns), axis=1))

@@ -8,6 +8,7 @@ table. What is in memory at once is divided: half for DuckDB, the rest for the p
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +25,7 @@ from graphstrap.io._make_store import Parts, PrepareOptions, make_store
 from graphstrap.io._values import bad_cell, code_names, read_times, time_expression
 from graphstrap.io._write_edges import EdgeJob, Report, write_edges
 from graphstrap.io._write_nodes import ByType, NodePart, write_nodes
-from graphstrap.io.tables import load_ids, open_tables, read_weights
+from graphstrap.io.tables import count_doubtful_ids, load_ids, open_tables, read_weights
 
 __all__ = ["PrepareOptions", "prepare_tables"]
 
@@ -69,6 +70,7 @@ def _read_tables(
     node_rows = None if node_copy is None else node_copy.whole
     report("mapping ids", 0.0)
     load_ids(edge_copy.whole, edge_columns, node_table=node_rows, node_columns=node_columns)
+    num_in_both = count_doubtful_ids(edge_table, edge_columns, nodes)
     num_nodes = int(fetch_one(connection, "SELECT count(*) FROM node_ids")[0])
     part = NodePart(type_offsets=(0, num_nodes), raw_blocks=[None])
     if node_copy is not None and node_columns is not None:
@@ -79,7 +81,7 @@ def _read_tables(
     if edge_columns.type is not None:
         type_names, type_code = code_names(edge_copy.whole, edge_columns.type)
     _match(connection, part, type_code, report)
-    _check_known(edge_copy.whole, node_rows, ignore_unknown=options.ignore_unknown_nodes)
+    num_unknown = _drop_unknown(edge_copy.whole, node_rows, ignore_unknown=options.ignore_unknown_nodes)
     if type_names:
         row = fetch_one(connection, "SELECT min(row) FROM numbered WHERE type < 0")[0]
         if row is not None:
@@ -94,6 +96,7 @@ def _read_tables(
     cleaning, names = write_edges(connection, builder, edge_job, report)
     if builder.arrays["indices"].shape[0] == 0:
         raise InputError(f"{edges} has no edges left: all {cleaning.num_edges_given} go from a node to itself")
+    cleaning = replace(cleaning.with_unknown(num_unknown), num_ids_in_both=num_in_both)
     return Parts(part, cleaning, names, edge_columns.numbers)
 
 
@@ -163,7 +166,8 @@ def _match(connection: DuckDBPyConnection, part: NodePart, type_code: str, repor
     connection.execute("DROP TABLE half")
 
 
-def _check_known(edges: Rows, nodes: Table | None, *, ignore_unknown: bool) -> None:
+def _drop_unknown(edges: Rows, nodes: Table | None, *, ignore_unknown: bool) -> int:
+    """Drop the edges that name an unknown node, where that is asked for, and the tables of ids. How many they were."""
     connection = edges.connection
     unknown = "source IS NULL OR target IS NULL"
     count, num_unknown = fetch_one(connection, f"SELECT count(*), count(*) FILTER ({unknown}) FROM numbered")
@@ -175,6 +179,7 @@ def _check_known(edges: Rows, nodes: Table | None, *, ignore_unknown: bool) -> N
         connection.execute(f"DELETE FROM numbered WHERE {unknown}")
     for name in ("edge_ids", "node_ids", "ids_by_type"):
         connection.execute(f"DROP TABLE IF EXISTS {name}")
+    return int(num_unknown)
 
 
 def _read_edge_columns(

@@ -16,7 +16,7 @@ float64. What cannot be read raises an InputError that names the file, the row o
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,17 +26,23 @@ from torch import Tensor
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph, Splits
 from graphstrap.io._columns import (
+    EDGE_ROLES,
+    NODE_ROLES,
     NodeColumns,
     TableOptions,
     check_ignored_columns,
+    check_named_and_ignored,
     check_no_node_options,
     choose_edge_columns,
     choose_node_columns,
 )
 from graphstrap.io._database import connect, quote_name, quote_text
+from graphstrap.io._end_names import sound_like_two_kinds
 from graphstrap.io._features import read_feature_blocks, read_matrix
 from graphstrap.io._files import Table, open_table
 from graphstrap.io._ids import (
+    count_edges,
+    count_ids_in_both,
     fetch_node_ids,
     find_id_type,
     load_edge_ids,
@@ -87,6 +93,10 @@ def read_tables(edges: Path, nodes: Path | None = None, *, options: TableOptions
         load_ids(edge_table, edge_columns, node_table=node_table, node_columns=node_columns)
         ids = fetch_node_ids(connection)
         rows, source, target = match_edges(edge_table, node_table, ignore_unknown=options.ignore_unknown_nodes)
+        num_unknown, num_in_both = (
+            count_edges(connection) - len(rows),
+            count_doubtful_ids(edge_table, edge_columns, nodes),
+        )
         edge_arguments = read_edges(edge_table, edge_columns, rows=rows)
         node_part = NodePart(np.arange(len(ids)))
         if node_table is not None and node_columns is not None:
@@ -103,22 +113,29 @@ def read_tables(edges: Path, nodes: Path | None = None, *, options: TableOptions
     )
     if graph.num_edges == 0:
         raise InputError(f"{edges} has no edges left: all {graph.cleaning.num_edges_given} go from a node to itself")
-    return graph
+    return replace(graph, cleaning=replace(graph.cleaning.with_unknown(num_unknown), num_ids_in_both=num_in_both))
 
 
 def open_tables(
     connection: DuckDBPyConnection, edges: Path, nodes: Path | None, options: TableOptions
 ) -> tuple[tuple[Table, EdgeColumns], tuple[Table, NodeColumns] | tuple[None, None]]:
     """The table of edges and that of nodes, where there is one, each with the parts of its columns."""
-    edge_table = open_table(connection, edges)
+    edge_table = _open_table(connection, edges, options, roles=EDGE_ROLES)
     if nodes is None:
         check_no_node_options(options)
         check_ignored_columns([edge_table], options)
+        check_named_and_ignored(edge_table, None, options)
         return (edge_table, choose_edge_columns(edge_table, options)), (None, None)
-    node_table = open_table(connection, nodes)
+    node_table = _open_table(connection, nodes, options, roles=NODE_ROLES)
     check_ignored_columns([edge_table, node_table], options)
+    check_named_and_ignored(edge_table, node_table, options)
     edge_columns, node_columns = choose_edge_columns(edge_table, options), choose_node_columns(node_table, options)
     return (edge_table, edge_columns), (node_table, node_columns)
+
+
+def _open_table(connection: DuckDBPyConnection, name: Path, options: TableOptions, *, roles: tuple[str, ...]) -> Table:
+    named = tuple(column for _, column in options.named(roles))
+    return open_table(connection, name, ignored=options.ignore_columns, named=named)
 
 
 def load_ids(
@@ -133,6 +150,13 @@ def load_ids(
     id_type = find_id_type([(node_table, node_columns.id), *ends])
     load_node_ids(node_table, node_columns.id, id_type=id_type)
     load_edge_ids(edge_table, edge_columns.source, target=edge_columns.target, id_type=id_type)
+
+
+def count_doubtful_ids(table: Table, columns: EdgeColumns, nodes: Path | None) -> int:
+    """Without a nodes table: how many ids are in both columns, where their names are those of two kinds of nodes."""
+    if nodes is not None or not sound_like_two_kinds(columns.source, columns.target):
+        return 0
+    return count_ids_in_both(table.connection)
 
 
 def read_edges(table: Table, columns: EdgeColumns, *, rows: Array) -> dict[str, Any]:
@@ -201,7 +225,7 @@ def check_classes(table: Table, name: str, class_names: tuple[str, ...]) -> None
     """There must be something to tell apart."""
     if len(class_names) < 2:
         what = f"only the label {class_names[0]!r}" if class_names else "no labels"
-        fix = f"give at least two, or leave the column out with --ignore-columns {name}"
+        fix = f"give at least two, or {table.how_to_leave_out(name)}"
         raise InputError(f"column {name!r} of {table.name} has {what}: {fix}")
 
 
