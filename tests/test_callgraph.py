@@ -197,7 +197,14 @@ def test_two_modules_of_one_name_are_refused(shop: Path, tmp_path: Path) -> None
     other.write_text("def f(): pass\n", encoding="utf-8")
     with pytest.raises(InputError, match="both money"):
         call_graph(shop / "money.py", other)
-    assert call_graph(shop / "money.py", shop / "money.py").num_nodes > 0
+    assert call_graph(shop / "money.py", shop.parent / "shop" / ".." / "shop" / "money.py").num_nodes > 0
+
+
+def test_a_package_comes_before_a_file_of_its_name(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "__init__.py").write_text("def package(): pass\n", encoding="utf-8")
+    (tmp_path / "a.py").write_text("def file(): pass\n", encoding="utf-8")
+    assert call_graph(tmp_path).external_ids.tolist() == ["a.package"]
 
 
 def test_a_package_is_found_by_name_and_not_imported(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:

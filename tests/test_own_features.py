@@ -9,6 +9,7 @@ import torch
 from conftest import make_communities
 from graphstrap.errors import InputError
 from graphstrap.own_features import OwnFeatures
+from graphstrap.sparse import SparseMatrix
 
 
 def test_all_columns_keep_every_angle() -> None:
@@ -28,3 +29,16 @@ def test_more_columns_than_features_are_cut_and_several_types_refused() -> None:
     with pytest.raises(InputError, match="one node type"):
         OwnFeatures.fit(graph.with_features(None), num_columns=4)
     assert np.isfinite(OwnFeatures.fit(graph, num_columns=4).basis.numpy()).all()
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_many_rows_are_fitted_by_some_of_them(is_sparse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = make_communities(num_nodes=300, num_classes=3, seed=0)
+    assert isinstance(graph.x, SparseMatrix)
+    graph = graph if is_sparse else graph.with_features(graph.x.to_dense())
+    all_rows = OwnFeatures.fit(graph, num_columns=3).basis
+    monkeypatch.setattr("graphstrap.own_features._ROWS_FITTED", 150)
+    some_rows = OwnFeatures.fit(graph, num_columns=3).basis
+    cosines = torch.linalg.svdvals(all_rows.T @ some_rows)  # of the angles between the two spaces
+    assert not torch.equal(all_rows, some_rows)
+    assert float(cosines.max()) > 0.9  # the leading one at least

@@ -215,3 +215,10 @@ def test_new_nodes_join_a_store_as_they_join_its_tables(tmp_path: Path, directed
     assert torch.equal(joined.indptr, expected.indptr)
     assert torch.equal(joined.indices.long(), expected.indices.long())
     np.testing.assert_array_equal(np.asarray(joined.x), np.asarray(expected.x))
+
+
+def test_files_that_a_glob_finds_further_down_have_not_moved(tmp_path: Path) -> None:
+    (tmp_path / "x" / "y").mkdir(parents=True)
+    write(tmp_path / "x" / "y", "e.csv", "a,b\n1,2\n")
+    saved = Source(edges=str(tmp_path / "**" / "e.csv")).to_dict()
+    assert Source.from_dict(saved, run="runs/one").load().num_nodes == 2

@@ -161,7 +161,7 @@ def as_numbers(name: str, values: Any, *, fix: str, dtype: torch.dtype | None = 
         return torch.as_tensor(values, dtype=dtype)
     try:
         array = np.array(values) if hasattr(values, "to_numpy") else np.asarray(values)  # that of pandas is read-only
-    except ValueError as error:
+    except (ValueError, TypeError, RuntimeError) as error:
         raise InputError(f"{name} must have as many numbers in each row as in the first: fill in the others") from error
     if array.dtype.kind not in "biuf":
         wrong = [value for value in array.ravel().tolist() if not isinstance(value, float | int)]

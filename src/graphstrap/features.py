@@ -253,7 +253,7 @@ def id_numbers(ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _id_number(text: str) -> int:
-    if _INTEGER.fullmatch(text) and -(2**63) <= int(text) < 2**63:
+    if len(text) <= 20 and _INTEGER.fullmatch(text) and -(2**63) <= int(text) < 2**63:
         return int(text)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
 

@@ -25,6 +25,7 @@ from graphstrap.scaled import ScaledMatrix, sample_rows, take_rows
 from graphstrap.sparse import SparseMatrix
 
 _ROWS_AT_ONCE = 1 << 16
+_ROWS_FITTED = 1 << 17  # at most, evenly spaced: more take long and change next to nothing
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +40,10 @@ class OwnFeatures:
 
         if len(graph.features) != 1 or graph.features[0] is None:
             raise InputError("encoder.own_features needs a graph with one node type: set it to 0")
-        rows = _unit_rows(sample_rows(graph.features[0]))
+        block = sample_rows(graph.features[0])
+        if block.shape[0] > _ROWS_FITTED:
+            block = take_rows(block, torch.linspace(0, block.shape[0] - 1, _ROWS_FITTED, dtype=torch.float64).long())
+        rows = _unit_rows(block)
         num_columns = min(num_columns, *rows.shape)
         _, _, basis = randomized_svd(rows, n_components=num_columns, random_state=0)
         return cls(torch.from_numpy(np.ascontiguousarray(basis.T, dtype=np.float32)))

@@ -90,8 +90,8 @@ class Source:
     def _check_files(self) -> None:
         """The files that a run was trained on may have moved since."""
         for path in (self.dataset, self.edges, self.nodes) if self.run else ():
-            if path is not None and os.path.isabs(path) and not os.path.exists(path) and not glob.glob(path):
-                more = "" if self.dataset else "; `embed` also takes the tables with --edges and --nodes"
+            if path is not None and os.path.isabs(path) and not _is_there(path):
+                more = "; `embed` also takes the tables with --edges and --nodes" if self.nodes else ""
                 raise InputError(
                     f"{path} does not exist any more, and {self.run} was trained on it: put it back, or write its new "
                     f'path into {os.path.join(self.run, "run.json")}, under "source"{more}'
@@ -123,3 +123,7 @@ class Source:
             raise InputError(
                 "the run folder does not say where its graph came from: give --edges and --nodes"
             ) from error
+
+
+def _is_there(path: str) -> bool:
+    return os.path.exists(path) or bool(glob.glob(path, recursive=True))

@@ -276,7 +276,7 @@ def test_information_and_datasets(capsys: pytest.CaptureFixture[str]) -> None:
         (["neighbors", "FITTED", "--node", "u777"], "there is no node 'u777'"),
         (["evaluate", "FITTED", "--protocol", "papper"], "clustering, or links (which trains anew), got 'papper'"),
         (["report", "FITTED", "--protocol", "papper"], "clustering, or links (which trains anew), got 'papper'"),
-        (["evaluate", "FITTED", "--protocol", "auc"], "give the node table a column `split` of train, val and test"),
+        (["evaluate", "FITTED", "--protocol", "public"], "give the node table a column `split` of train, val and test"),
         (["evaluate", "."], "not a run folder"),
         (["predict", "FITTED", "--to", "out.npy"], "out.npy"),
     ],

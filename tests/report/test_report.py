@@ -23,7 +23,7 @@ from graphstrap.graph import Graph, Splits
 from graphstrap.io.npz import write_npz
 from graphstrap.report import write_report
 from graphstrap.report.embedding_map import choose_nodes, map_edges
-from graphstrap.report.knowledge import find_out
+from graphstrap.report.knowledge import _is_one_rare, find_out
 from graphstrap.report.scores import Scores, _largest, confuse, has_classes
 from graphstrap.report.series import elapsed_seconds, training_series
 from graphstrap.report.side_by_side import side_by_side
@@ -320,3 +320,13 @@ def test_a_rare_class_is_judged_by_order_and_not_by_accuracy(tmp_path: Path) -> 
     assert scores.gains[0].num_tested < 200  # of the rare class
     few = replace(graph, labels=torch.where(torch.arange(1_400) < 10, 1, 0))
     assert "auc" not in scores_of(few, tmp_path / "few").tables  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("num_rare", "total", "is_rare"),
+    [(200, 1_400, True), (199, 1_400, False), (300, 1_400, False), (205, 60_000, False), (900, 60_000, True)],
+)
+def test_a_class_is_rare_where_enough_of_it_is_scored(num_rare: int, total: int, is_rare: bool) -> None:
+    graph = Graph.from_edges([0], [1], num_nodes=total, labels=(torch.arange(total) < num_rare).long())
+    assert _is_one_rare(graph) == is_rare
+    assert not _is_one_rare(replace(graph, labels=torch.arange(total) < num_rare))

@@ -65,9 +65,14 @@ def call_graph(
     excluded = frozenset(exclude)
     roots = [_find_source(source) for source in sources]
     files: dict[str, Path] = {}
-    for module, path in (pair for root in roots for pair in find_modules(root, exclude=excluded)):
-        if files.setdefault(module, path) != path:
-            raise InputError(f"{files[module]} and {path} are both {module}: give the folder that both are in")
+    for root in roots:
+        own = dict(reversed(list(find_modules(root, exclude=excluded))))  # a package before a file of its name
+        for module, path in reversed(own.items()):
+            if files.setdefault(module, path).resolve() != path.resolve():
+                raise InputError(
+                    f"{files[module]} and {path} are both {module}: give the folder that both are in, or leave one out "
+                    "with exclude"
+                )
     program = read_program(files.items())
     if program.num_skipped:
         logger.warning("%d of %d Python files could not be parsed and were skipped", program.num_skipped, len(files))

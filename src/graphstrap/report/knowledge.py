@@ -22,7 +22,7 @@ from graphstrap.report.scores import MAX_LABELLED, Confusion, Scores, confuse, h
 Array = np.ndarray[Any, Any]
 
 PROTOCOLS = ("paper", "knn", "clustering")
-RARE, FEWEST_RARE = 0.2, 200  # a class, as a part of the labelled nodes; a tenth of it is fitted on
+RARE, FEWEST_RARE = 0.2, 200  # a class, as a part of the labelled nodes; a tenth of those that are scored is fitted on
 MAX_LINKS = 5_000_000  # edges of a graph without labels that `links` is tried on without being asked for
 
 
@@ -94,8 +94,12 @@ def _usual(model: BGRL, graph: Graph) -> tuple[list[str], str]:
 def _is_one_rare(graph: Graph) -> bool:
     """Whether there are two classes of which one is rare, so that calling all nodes by the other scores high."""
     assert graph.labels is not None
+    if graph.labels.is_floating_point() or graph.labels.dtype == torch.bool:
+        return False  # no classes: the evaluation says so
     counts = torch.bincount(graph.labels[graph.labels >= 0], minlength=2)
-    return len(counts) == 2 and FEWEST_RARE <= int(counts.min()) < RARE * int(counts.sum())
+    rare, total = int(counts.min()), int(counts.sum())
+    num_scored = rare * min(1.0, MAX_LABELLED / max(1, total))
+    return len(counts) == 2 and num_scored >= FEWEST_RARE and rare < RARE * total
 
 
 def _check_honest(model: BGRL, graph: Graph, protocols: Sequence[str]) -> None:
