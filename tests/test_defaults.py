@@ -60,6 +60,13 @@ def test_what_is_said_is_what_runs() -> None:
     assert not any("there are 0" in reason for reason in reasons)
 
 
+@pytest.mark.parametrize(("encoder", "sizes"), [("gcn", (512, 256)), ("gat", (128, 256)), ("mpnn", (128, 64))])
+def test_encoders_that_work_on_edges_are_narrower(encoder: str, sizes: tuple[int, int]) -> None:
+    recipe, _ = resolve_recipe("default", with_columns(5), {"encoder.name": encoder})
+    assert (*recipe.encoder.hidden_sizes, recipe.encoder.embedding_size) == sizes
+    assert recipe.method.predictor_hidden_size == sizes[1]
+
+
 def test_own_features_stand_beside_where_nodes_have_some() -> None:
     graph = with_columns(5)
     assert choose_recipe(graph)[0].encoder.own_features == OWN_COLUMNS

@@ -53,11 +53,15 @@ def choose_recipe(graph: Graph) -> tuple[Recipe, list[str]]:
     return recipe, _reasons(statistics, recipe)
 
 
-def _recipe_for(s: Statistics, *, norm: str = "batch") -> Recipe:
+def _recipe_for(s: Statistics, *, norm: str = "batch", encoder: str = "gcn") -> Recipe:
     scaling = "row" if s.is_bag else "column"
     mask = 0.5 if s.num_columns >= 200 else 0.3 if s.num_columns >= 30 else 0.1
     drop = 0.5 if s.mean_degree >= 2 else 0.3
     hidden, embedding, steps = (512, 256, 300) if s.num_nodes < 5_000 else (256, 128, 1000)
+    if encoder == "gat":
+        hidden //= 4  # a head's: four stand side by side
+    elif encoder == "mpnn":
+        hidden, embedding = 128, 64  # wider ones are no better, and every edge has to be computed
     own_features = OWN_COLUMNS if s.has_own else 0
     rate = 1e-3 if norm in ("layer", "none") else 1e-2  # which would let these two collapse
     return Recipe(
@@ -80,7 +84,8 @@ def resolve_recipe(recipe: str | Recipe, graph: Graph, settings: Mapping[str, An
     statistics = None
     if recipe == "default":
         statistics = Statistics.of(training_part(graph, settings.get("data.training_graphs", "all")))
-        recipe = _recipe_for(statistics, norm=settings.get("encoder.norm", "batch"))
+        norm, encoder = settings.get("encoder.norm", "batch"), settings.get("encoder.name", "gcn")
+        recipe = _recipe_for(statistics, norm=norm, encoder=encoder)
     elif isinstance(recipe, str):
         recipe = load_recipe(recipe)
     resolved = recipe.with_settings(settings)
