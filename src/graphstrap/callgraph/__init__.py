@@ -66,8 +66,10 @@ def call_graph(
     roots = [_find_source(source) for source in sources]
     files: dict[str, Path] = {}
     for root in roots:
-        own = dict(reversed(list(find_modules(root, exclude=excluded))))  # a package before a file of its name
-        for module, path in reversed(own.items()):
+        own: dict[str, Path] = {}
+        for module, path in find_modules(root, exclude=excluded):
+            own.setdefault(module, path)  # a package comes before a file of its name
+        for module, path in own.items():
             if files.setdefault(module, path).resolve() != path.resolve():
                 raise InputError(
                     f"{files[module]} and {path} are both {module}: give the folder that both are in, or leave one out "

@@ -179,7 +179,7 @@ def _fit_folds(estimator: BGRL, where: Source, run: Path, *, number: int, part: 
 
 
 def _read_columns(graph: Graph) -> str:
-    """A line that says which columns are features, and whether there are labels: a label among features is no news."""
+    """A line that says which columns are features, and whether there are labels: one among the other is then seen."""
     if not graph.feature_names:
         return ""
     shown = ", ".join(graph.feature_names[:_MOST_SHOWN])
