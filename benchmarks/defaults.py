@@ -60,7 +60,6 @@ def measure(graph: Graph, recipe: Recipe, *, seeds: Sequence[int], device: torch
     return {
         "graph": graph.name,
         "seconds": seconds,
-        "own_features": recipe.encoder.own_features,
         "recipe": plain(recipe),
         "raw": raw_accuracies(graph, seeds=seeds, device=device) if raw is None else raw,
         "random_init": means[len(seeds) :],

@@ -51,11 +51,11 @@ def test_one_seed_proves_nothing_and_a_graph_may_have_no_features() -> None:
 def test_only_what_is_between_the_markers_changes(tmp_path: Path) -> None:
     page, results = tmp_path / "page.md", tmp_path / "results.json"
     page.write_text("before\n<!-- defaults -->\nold\n<!-- end of defaults -->\nafter\n")
-    write_record(results, bench="defaults", command="", rows=[{**row(SEEDS), "own_features": 64}])
+    write_record(results, bench="defaults", command="", rows=[row(SEEDS)])
     update_default_page(page, results=results)
     text = page.read_text()
     assert text.startswith("before\n<!-- defaults -->\n\n| graph |")
     assert text.endswith("<!-- end of defaults -->\nafter\n")
-    assert "| mine * | 60.00 |" in text
+    assert "| mine | 60.00 |" in text
     assert "old" not in text
     assert "5 seeds; 1 above both, 0 within noise of the better, 0 below" in text

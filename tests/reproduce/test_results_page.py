@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from graphstrap.cli._app import run
+from graphstrap.reproduce.blind import UNTOUCHED
 from graphstrap.reproduce.ledger import Ledger
-from graphstrap.reproduce.page import render_page, tables_of, update_page
+from graphstrap.reproduce.page import render_page, render_table, tables_of, update_page
 from graphstrap.reproduce.paper import copied_note, printed
 from graphstrap.reproduce.tables import TABLES, how_to_get
 from graphstrap.reproduce.variants import settings_id
@@ -58,6 +59,14 @@ def test_a_page_shows_numbers_costs_places_recipes_and_reasons(tmp_path: Path) -
     assert [path.name for path in images.iterdir()] == ["results-table-3.png"]
     update_page(page, ledger=tmp_path / "ledger.jsonl", images=images)
     assert page.read_text() == text
+
+
+def test_rows_chosen_by_labels_stand_under_the_tables_that_show_them(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    chosen = {"dataset": "amazon-computers", "settings": settings_id("grace", "amazon-computers", quick=False)}
+    ledger.add([{**row("grace", 0, 90.5), **chosen, "accuracy": {"reference": 90.5, "paper": 90.0, UNTOUCHED: 90.25}}])
+    shown = {name: "amazon-computers 90.25" in render_table(TABLES[name], ledger, images="") for name in TABLES}
+    assert [name for name, has_line in shown.items() if has_line] == ["table-3"]
 
 
 @pytest.mark.parametrize("table", ["table-3", "table-4", "small-datasets"])

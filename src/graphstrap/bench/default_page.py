@@ -41,13 +41,11 @@ def render_defaults(rows: Sequence[Row]) -> str:
     found = [verdict_of(row)[1] for row in rows]
     counts = [f"{found.count(word)} {word}" for word in ("above both", "within noise of the better", "below")]
     seeds = sorted({len(row["bgrl"]) for row in rows})
-    notes = [
+    note = (
         f"Mean ± standard deviation over {' or '.join(map(str, seeds))} seeds; {', '.join(counts)}, by a paired t-test "
-        f"over seeds at {_LEVEL:.0%}.",
-    ]
-    if any(row.get("own_features") for row in rows):
-        notes.append("\\* Columns of own features appended, to random init too.")
-    return "\n".join(lines) + "\n\n" + "\n\n".join(notes)
+        f"over seeds at {_LEVEL:.0%}. Random init has the same own features beside it as `default`."
+    )
+    return "\n".join([*lines, "", note])
 
 
 def verdict_of(row: Row) -> tuple[float, str]:
@@ -72,10 +70,9 @@ def _is_significant(differences: np.ndarray[Any, Any]) -> bool:
 
 
 def _line(row: Row) -> str:
-    mark = " *" if row.get("own_features") else ""
     difference, verdict = verdict_of(row)
     cells = [_cell(_values(row[key])) for key in ("raw", "random_init", "bgrl")]
-    return f"| {row['graph']}{mark} | {' | '.join(cells)} | {difference:+.2f} | {verdict} |"
+    return f"| {row['graph']} | {' | '.join(cells)} | {difference:+.2f} | {verdict} |"
 
 
 def _values(found: Any) -> np.ndarray[Any, Any] | None:

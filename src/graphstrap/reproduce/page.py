@@ -70,7 +70,7 @@ def render_table(table: Table, ledger: Ledger, *, images: str) -> str:
             "Rows that the paper took from other papers, with our differences from it under `reference`:\n\n"
             + "\n".join(copied)
         )
-    tuned = [line for variant in table.variants if (line := _tuned_line(ledger, variant))]
+    tuned = [line for variant in table.variants if (line := _tuned_line(table, ledger, variant))]
     if tuned:
         parts.append(
             "Rows whose settings were chosen by the labels of a fixed half of the nodes, tested as under `reference`, "
@@ -90,9 +90,11 @@ def _copied_line(table: Table, ledger: Ledger, variant: str) -> str:
     return f"- **{VARIANTS[variant].title}** ({', '.join(found) or 'not computed yet'}): {note}"
 
 
-def _tuned_line(ledger: Ledger, variant: str) -> str:
+def _tuned_line(table: Table, ledger: Ledger, variant: str) -> str:
+    if table.kind != "accuracy":
+        return ""
     found = []
-    for dataset in VARIANTS[variant].tuned_on:
+    for dataset in (name for name in VARIANTS[variant].tuned_on if name in table.datasets):
         rows = find_rows(ledger, variant, dataset, quick=False)
         if (one := summarize(rows, protocol=UNTOUCHED)) is not None:
             found.append(f"{dataset} {one[0]:.2f} ± {one[1]:.2f} ({one[2]})")

@@ -84,6 +84,15 @@ class CapturedStep(EagerStep):
         return state
 
 
+def has_part_of_a_gpu() -> bool:
+    """Whether NVIDIA's MPS holds this program to some of the multiprocessors. Lanes side by side came out wrong there,
+    but for the first (docs/LOG.md), so models take turns."""
+    try:
+        return float(os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100")) < 100.0
+    except ValueError:
+        return False
+
+
 class StepsTogether:
     """The steps of several models on one graph: on CUDA one captured program, elsewhere one after the other."""
 
@@ -93,7 +102,7 @@ class StepsTogether:
 
     def __call__(self, step: int) -> list[Result]:
         captured = [one for one in self.steps if isinstance(one, CapturedStep)]
-        if len(captured) < len(self.steps) or len(captured) == 1:
+        if len(captured) < len(self.steps) or len(captured) == 1 or has_part_of_a_gpu():
             return [one(step) for one in self.steps]
         if self._captured is None:
             self._captured = _Capture(captured)
