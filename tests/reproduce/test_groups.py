@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from conftest import make_communities
+from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL
 from graphstrap.graph import Graph
 from graphstrap.reproduce import run as run_module
@@ -141,6 +142,15 @@ def test_a_method_that_fails_is_named_and_the_others_go_on(tmp_path: Path, monke
     assert len(warnings) == 1
     assert "bgrl: failed: an edge weight is negative" in warnings[0]
     assert any("no counterpart" in note for note in notes)
+
+
+def test_a_ledger_that_cannot_be_written_ends_it_all(tmp_path: Path) -> None:
+    """Else every cell would be computed and lost."""
+    (tmp_path / "file").write_text("")
+    notes: list[str] = []
+    with pytest.raises(InputError, match="cannot be written"):
+        fill(Ledger(tmp_path / "file" / "ledger.jsonl"), Filling(quick=True, device="cpu", note=notes.append))
+    assert notes == ["digits: random-init, seed 0"]
 
 
 @pytest.mark.gpu

@@ -181,6 +181,32 @@ def test_cells_are_computed_once_and_refused_ones_again_under_another_limit(
     assert cell.mean > 80
 
 
+def test_a_limit_is_shown_where_it_is_asked_for_and_hides_nothing_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(variants, "_FEWER_QUICK_STEPS", {"grace": 2})
+    table, notes = Table("table-3", ("grace",), ("digits",)), list[str]()
+
+    def text(memory_limit: int | None) -> str:
+        ledger = Ledger(tmp_path / "ledger.jsonl")
+        how = Filling(quick=True, device="cpu", memory_limit=memory_limit, note=notes.append)
+        fill_ledger(table, ledger, how, variants=table.variants, datasets=table.datasets)
+        report = make_report(
+            table, ledger, variants=["grace"], datasets=["digits"], quick=True, memory_limit=memory_limit
+        )
+        (line,) = report.grids[0].lines
+        (cell,) = list(csv.DictReader(io.StringIO(report.csv)))[:1]
+        assert bool(cell["mean"]) == bool(cell["train_seconds"]) == ("OOM" not in line[1])
+        return line[1]
+
+    number = text(None)
+    assert number.endswith("(1)")
+    assert text(10**6).startswith("OOM: needs about")
+    assert text(10**12) == text(None) == number
+    assert text(10**6).startswith("OOM: needs about")
+    assert len(notes) == 2  # one was trained and one refused, each once
+
+
 def test_memory_that_others_hold_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cells, "free_memory", lambda device: 1000)
     table, warnings = Table("table-3", ("grace",), ("digits",)), list[str]()

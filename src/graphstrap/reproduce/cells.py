@@ -54,15 +54,9 @@ def compute_cells(
 ) -> list[Row]:
     """One row for each seed, all of them trained and evaluated together. A method that does not fit gives rows that
     say so."""
-    where = resolve_device(device)
-    recipe = recipe_of(variant, graph.name, quick=quick)
+    where, recipe = resolve_device(device), recipe_of(variant, graph.name, quick=quick)
     limit = memory_limit if memory_limit is not None else free_memory(where)
-    needed, on_cpu = recipe, where.type == "cpu"
-    if memory_limit is not None:  # a limit imitates the paper's runs
-        needed, on_cpu = as_published(recipe), False
-    refused = None
-    if VARIANTS[variant].kind == "trained":
-        refused = refusal(graph, needed, limit=limit, on_cpu=on_cpu)
+    refused = refusal_of(graph, variant, device=where, quick=quick, memory_limit=memory_limit)
     found: dict[str, Any] = {"oom": refused}
     if refused is None:
         try:
@@ -85,6 +79,18 @@ def compute_cells(
     }
     per_seed = found.pop("per_seed", [{} for _ in seeds])
     return [{**shared, **found, **own, "seed": seed} for seed, own in zip(seeds, per_seed, strict=True)]
+
+
+def refusal_of(
+    graph: Graph, variant: str, *, device: torch.device, quick: bool, memory_limit: int | None
+) -> str | None:
+    """Why a row is not trained: the memory that it would take, more than the limit or, without one, than is free."""
+    if VARIANTS[variant].kind != "trained":
+        return None
+    recipe = recipe_of(variant, graph.name, quick=quick)
+    if memory_limit is not None:  # a limit imitates the paper's runs
+        return refusal(graph, as_published(recipe), limit=memory_limit)
+    return refusal(graph, recipe, limit=free_memory(device), on_cpu=device.type == "cpu")
 
 
 def where_from(device: torch.device) -> dict[str, Any]:

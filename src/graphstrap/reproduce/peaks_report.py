@@ -35,7 +35,9 @@ def report_peaks(
     """Under a memory limit, what was measured to need more is shown as out of memory, too."""
     from graphstrap.reproduce.plots import plot_memory
 
-    peaks = {(v, d): find_peak(ledger, d, v, device=device) for v in variants for d in datasets}
+    peaks = {
+        (v, d): find_peak(ledger, d, v, device=device, memory_limit=memory_limit) for v in variants for d in datasets
+    }
     made = {v: generated_peaks(ledger, v, device=device) for v in variants}
     exponents = {v: fitted_exponent(rows) for v, rows in made.items()}
     rows = [*(row for row in peaks.values() if row is not None), *(row for own in made.values() for row in own)]

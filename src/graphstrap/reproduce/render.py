@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -58,13 +59,20 @@ def quick_notice(report: Report) -> str:
 
 
 def report_accuracies(
-    table: Table, ledger: Ledger, *, variants: Sequence[str], datasets: Sequence[str], quick: bool
+    table: Table,
+    ledger: Ledger,
+    *,
+    variants: Sequence[str],
+    datasets: Sequence[str],
+    quick: bool,
+    memory_limit: int | None = None,
 ) -> Report:
     """A table of accuracies from what the ledger holds."""
     from graphstrap.reproduce.plots import plot_accuracies
 
-    cells = list(make_cells(table, ledger, variants=variants, datasets=datasets, quick=quick))
-    rows = {(v, d): find_rows(ledger, v, d, quick=quick) for v in variants for d in datasets}
+    limits: dict[str, Any] = {"quick": quick, "memory_limit": memory_limit}
+    cells = list(make_cells(table, ledger, variants=variants, datasets=datasets, **limits))
+    rows = {(v, d): find_rows(ledger, v, d, **limits) for v in variants for d in datasets}
     grids = [
         Grid(f"Protocol `{protocol}`, in %", *to_grid(cells, protocol=protocol))
         for protocol in dict.fromkeys(cell.protocol for cell in cells)

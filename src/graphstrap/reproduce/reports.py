@@ -57,16 +57,16 @@ def make_report(
 ) -> Report:
     """What the ledger holds of a table; of table 1, what was measured on this kind of device, "cpu" or "cuda"."""
     variants, datasets = variants or table.variants, datasets or table.datasets
+    limits: dict[str, Any] = {"memory_limit": memory_limit, "quick": quick}
     if table.kind == "memory":
-        limits: dict[str, Any] = {"device": device, "memory_limit": memory_limit, "quick": quick}
-        return report_peaks(table, ledger, variants=variants, datasets=datasets, **limits)
+        return report_peaks(table, ledger, variants=variants, datasets=datasets, device=device, **limits)
     if table.kind == "entropy":
         return report_entropies(table, ledger, variants=variants, datasets=datasets, quick=quick)
     if table.kind == "mag":
         return report_mag(table, ledger, variants=variants, datasets=datasets, quick=quick)
     if table.kind == "curves":
         return _report_curves(table, ledger, variants=variants, datasets=datasets, quick=quick)
-    report = report_accuracies(table, ledger, variants=variants, datasets=datasets, quick=quick)
+    report = report_accuracies(table, ledger, variants=variants, datasets=datasets, **limits)
     if table.name == "projector":
         grid = compare_rows(ledger, "bgrl-projector", "bgrl", datasets=datasets, quick=quick)
         return replace(report, grids=[*report.grids, grid])

@@ -233,20 +233,35 @@ def seeds_for(table: Table, variant: str, asked: int | None, *, quick: bool) -> 
 
 
 def make_cells(
-    table: Table, ledger: Ledger, *, variants: Sequence[str], datasets: Sequence[str], quick: bool
+    table: Table,
+    ledger: Ledger,
+    *,
+    variants: Sequence[str],
+    datasets: Sequence[str],
+    quick: bool,
+    memory_limit: int | None = None,
 ) -> Iterator[Cell]:
     """Every cell of a table, under every protocol, from what the ledger holds."""
     for variant in variants:
         for dataset in datasets:
             for protocol in protocols_of(dataset):
-                yield make_cell(table, ledger, variant, dataset, protocol, quick=quick)
+                yield make_cell(table, ledger, variant, dataset, protocol, quick=quick, memory_limit=memory_limit)
 
 
-def make_cell(table: Table, ledger: Ledger, variant: str, dataset: str, protocol: str, *, quick: bool) -> Cell:
+def make_cell(
+    table: Table,
+    ledger: Ledger,
+    variant: str,
+    dataset: str,
+    protocol: str,
+    *,
+    quick: bool,
+    memory_limit: int | None = None,
+) -> Cell:
     paper = printed(table.name, variant, dataset)
     if why_not(variant, dataset):
         return Cell(variant, dataset, protocol, None, None, 0, why_not(variant, dataset), paper, None)
-    rows = find_rows(ledger, variant, dataset, quick=quick)
+    rows = find_rows(ledger, variant, dataset, quick=quick, memory_limit=memory_limit)
     found = summarize(rows, protocol=protocol)
     if found is None:
         usual = "no data here" if dataset in SELDOM_AT_HAND and not ledger.find(dataset=dataset) else "not computed"
@@ -256,12 +271,19 @@ def make_cell(table: Table, ledger: Ledger, variant: str, dataset: str, protocol
     return Cell(variant, dataset, protocol, mean, std, number, "", paper, _welch(mean, std, number, paper))
 
 
-def find_rows(ledger: Ledger, variant: str, dataset: str, *, quick: bool) -> list[Row]:
-    """The seeds of a row on a graph, as its settings are now."""
+def find_rows(ledger: Ledger, variant: str, dataset: str, *, quick: bool, memory_limit: int | None = None) -> list[Row]:
+    """The seeds of a row on a graph, as its settings are now; under a memory limit that it did not fit, those that say
+    so."""
     if why_not(variant, dataset):
         return []
     settings = settings_id(variant, dataset, quick=quick)
-    return ledger.find(dataset=dataset, variant=name_in_ledger(variant), settings=settings)
+    rows = ledger.find(dataset=dataset, variant=name_in_ledger(variant), settings=settings)
+    refused = [row for row in rows if row.get("oom")]
+    refused_here = [row for row in refused if row.get("memory_limit") == memory_limit]
+    computed = [row for row in rows if not row.get("oom")]
+    if memory_limit is not None and refused_here:
+        return refused_here
+    return computed or refused_here or refused
 
 
 def _welch(mean: float, std: float, number: int, paper: Printed | None) -> float | None:
