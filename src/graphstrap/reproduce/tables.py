@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from graphstrap.datasets import DATASETS
+from graphstrap.datasets import DATASETS, find_name
 from graphstrap.datasets.sources import Published
 from graphstrap.errors import InputError
 from graphstrap.reproduce.cells import protocols_of, summarize
+from graphstrap.reproduce.curves import has_curve
 from graphstrap.reproduce.ledger import Ledger, Row
 from graphstrap.reproduce.paper import Printed, printed, table_title
 from graphstrap.reproduce.variants import VARIANTS, find_variant, name_in_ledger, settings_id, why_not
@@ -209,7 +210,21 @@ def chosen_variants(table: Table, names: Sequence[str] | None, *, exactly: bool 
     """The rows that were asked for, or the table's own; unless `exactly`, those asked for that the table has."""
     for name in names or ():
         find_variant(name)
-    return [name for name in names or table.variants if exactly or name in table.variants]
+        if exactly and not _has_room(table, name):
+            fitting = [other for other in VARIANTS if _has_room(table, other)]
+            raise InputError(f"{table.name} has no room for the method {name!r}: take some of {', '.join(fitting)}")
+    return [name for name in dict.fromkeys(names or table.variants) if exactly or name in table.variants]
+
+
+def _has_room(table: Table, variant: str) -> bool:
+    """Whether a method can stand in a table of this kind."""
+    if table.kind == "memory":
+        return variant in table.variants
+    if table.kind == "curves":
+        return has_curve(variant)
+    if table.kind == "entropy":
+        return VARIANTS[variant].encoder == "gat"
+    return variant.startswith("mag-") == (table.kind == "mag")
 
 
 def chosen_datasets(
@@ -217,7 +232,8 @@ def chosen_datasets(
 ) -> list[str]:
     """The graphs that were asked for, or the table's own; unless `exactly`, those asked for that the table has."""
     usual = (table.quick_datasets if quick else ()) or table.datasets
-    return [name for name in names or usual if exactly or name in usual]
+    known = [name if name in (*table.datasets, *usual) else find_name(name) for name in names or usual]
+    return [name for name in dict.fromkeys(known) if exactly or name in usual]
 
 
 def seeds_for(table: Table, variant: str, asked: int | None, *, quick: bool) -> range:
