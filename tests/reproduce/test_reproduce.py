@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import csv
 import io
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from conftest import make_communities
+from graphstrap import baselines
 from graphstrap.datasets import load
 from graphstrap.errors import InputError
 from graphstrap.graph import Splits
-from graphstrap.recipe import Recipe
+from graphstrap.methods.supervised import SupervisedSettings
+from graphstrap.recipe import SECTIONS, Recipe
 from graphstrap.recipe_files import shipped_recipes
-from graphstrap.reproduce import cells, variants
+from graphstrap.reproduce import beside_recipes, cells, mag_frozen, variants
 from graphstrap.reproduce.cells import compute_cells
 from graphstrap.reproduce.compare import compare_rows, paired_p_value
 from graphstrap.reproduce.ledger import Ledger
+from graphstrap.reproduce.mag_cells import mag_settings
 from graphstrap.reproduce.memory import as_published, estimate_bytes, parse_bytes, refusal
 from graphstrap.reproduce.paper import printed
 from graphstrap.reproduce.render import cell_text, paper_text, row_title, to_markdown
@@ -36,6 +40,8 @@ from graphstrap.reproduce.variants import (
     settings_id,
     why_not,
 )
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
 
 
 def fake_rows(values: list[float], *, variant: str = "bgrl", dataset: str = "amazon-photo") -> list[dict[str, object]]:
@@ -249,6 +255,43 @@ def test_settings_are_told_apart_by_what_matters() -> None:
     assert digests[0] == digests[2]
     assert changed_settings(Recipe()) == {}
     assert changed_settings(usual)["train.learning_rate"] == 1e-4
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_rows_without_a_recipe_are_told_apart_by_what_they_depend_on(
+    quick: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ids() -> list[str]:
+        rows = ("supervised-gcn", "supervised-mlp", "label-propagation", "raw", "random-init")
+        frozen = ("mag-label-propagation", "mag-frozen-bgrl", "mag-supervised")
+        own = [settings_id(name, "amazon-photo", quick=quick) for name in rows]
+        return [*own, *(mag_settings(name, "mag-like-0.01", quick) for name in frozen)]
+
+    before = ids()
+    wider = SupervisedSettings(hidden_size=128)
+    monkeypatch.setattr(beside_recipes, "supervised_settings", lambda *, quick: wider)
+    monkeypatch.setattr(baselines, "RESTARTS", (0.0,))
+    monkeypatch.setattr(mag_frozen, "RESTARTS", (0.0,))
+    for name in ("MLP", "QUICK_MLP"):
+        monkeypatch.setattr(mag_frozen, name, wider)
+    changed = [one != other for one, other in zip(before, ids(), strict=True)]
+    assert changed == [True, True, True, False, False, True, True, False]
+
+
+def test_rows_of_the_kept_ledger_that_no_recipe_describes_are_current() -> None:
+    assert settings_id("supervised-gcn", "amazon-photo", quick=False) == "ca24cd31a5eb"
+    assert settings_id("supervised-mlp", "amazon-photo", quick=False) == "ed7477a75165"
+    assert settings_id("label-propagation", "amazon-photo", quick=False) == "de66f69759fc"
+
+
+def test_usual_values_of_a_recipe_stay() -> None:
+    """The ledger tells settings apart by what is not usual: were a usual value to change, rows that were trained with
+    the one before would pass for new ones. Give the recipes that need it another value instead."""
+    usual = {
+        f"{section}.{key}": value for section in SECTIONS for key, value in asdict(getattr(Recipe(), section)).items()
+    }
+    kept = json.loads((FIXTURES / "usual_settings.json").read_text(encoding="utf-8"))
+    assert {key: json.loads(json.dumps(usual[key])) for key in kept} == kept
 
 
 def test_rows_of_ours_are_compared_seed_by_seed(tmp_path: Path) -> None:

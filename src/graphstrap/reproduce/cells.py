@@ -20,8 +20,8 @@ from graphstrap.evaluate import Evaluation, evaluate_many
 from graphstrap.free_memory import free_memory, held_by_others
 from graphstrap.graph import Graph
 from graphstrap.methods.skip_gram import with_features
-from graphstrap.methods.supervised import SupervisedSettings
 from graphstrap.ops import resolve_device
+from graphstrap.reproduce.beside_recipes import supervised_settings
 from graphstrap.reproduce.blind import UNTOUCHED, untouched_accuracies
 from graphstrap.reproduce.curves import NUM_CURVE_SEEDS, NUM_POINTS, has_curve, thin_curve
 from graphstrap.reproduce.ledger import Row
@@ -169,7 +169,7 @@ def _evaluate_directly(
     graph: Graph, kind: str, *, seeds: Sequence[int], num_runs: int, device: torch.device, quick: bool
 ) -> dict[str, Any]:
     """Of methods that learn from the labels themselves."""
-    settings = SupervisedSettings(max_steps=100) if quick else SupervisedSettings()
+    settings = supervised_settings(quick=quick)
     encoder = kind.removeprefix("supervised-")
 
     def evaluate(protocol: str, seed: int) -> Evaluation:
