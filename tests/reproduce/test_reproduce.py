@@ -125,6 +125,27 @@ def test_markdown_and_csv_hold_every_cell(tmp_path: Path) -> None:
     assert rows[2]["mean"] == "93.2"
 
 
+def test_costs_in_the_csv_are_those_of_the_table(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    first, second = fake_rows([93.0, 93.4])
+    ledger.add([{**first, "train_seconds": 1.0, "evaluate_seconds": 3.0, "peak_bytes": 9 * 10**8, "seeds_together": 7}])
+    ledger.add([{**second, "train_seconds": 2.0, "evaluate_seconds": 4.0, "peak_bytes": 10**8, "seeds_together": 1}])
+    report = make_report(find_table("table-3"), ledger, variants=["bgrl", "raw"], datasets=["amazon-photo"])
+    assert report.grids[-1].lines == [["BGRL", "1.5 s; 0.90 GB, 7 seeds"]]
+    line, *_, empty = list(csv.DictReader(io.StringIO(report.csv)))
+    found = [line[name] for name in ("train_seconds", "evaluate_seconds", "peak_bytes", "seeds_together")]
+    assert found == ["1.5", "3.5", "900000000", "7"]
+    assert empty["train_seconds"] == ""
+
+
+def test_one_seed_has_no_spread(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.add(fake_rows([93.0]))
+    report = make_report(find_table("table-3"), ledger, variants=["bgrl"], datasets=["amazon-photo"])
+    assert [line["std"] for line in csv.DictReader(io.StringIO(report.csv))] == ["", ""]
+    assert "(1 cell)" in report.notes[-1]
+
+
 def test_starred_rows_get_twenty_seeds_and_raw_features_one() -> None:
     table = find_table("table-3")
     assert len(seeds_for(table, "bgrl", None, quick=False)) == 20
