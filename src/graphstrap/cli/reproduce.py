@@ -129,7 +129,8 @@ def _print(report: Report) -> None:
     if report.quick:
         console.print(quick_notice(report), style="bold", highlight=False)
     for grid in report.grids:
-        screen = ScreenTable(*grid.header, title=f"{report.table.title}. {grid.caption}", title_justify="left")
+        console.print(f"{report.table.title}. {grid.caption}:", markup=False, highlight=False)  # a title would be cut
+        screen = ScreenTable(*grid.header)
         for line in grid.lines:
             screen.add_row(*line)
         console.print(screen)

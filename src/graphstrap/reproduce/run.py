@@ -125,11 +125,11 @@ def _fill_row(
         for seed in how.workers.share(seeds)
         if how.again or not _has(table, how, ledger.find(seed=seed, **cell), seed=seed, is_refused=is_refused)
     ]
+    num_left, device = 0, resolve_device(how.device).type
     for group in _groups(todo, how.together or work.together(graph, variant, how)):
-        device = resolve_device(how.device).type
         expected = expected_seconds(ledger, num_seeds=len(group), device=device, **cell)
         if expected > how.deadline.seconds_left:
-            how.note(f"{name}, seeds {group}: left for later, they take about {expected:.0f} s")
+            num_left += len(group)
             continue
         how.note(f"{name}, seeds {group[0]} to {group[-1]}" if len(group) > 1 else f"{name}, seed {group[0]}")
         try:
@@ -138,6 +138,9 @@ def _fill_row(
             how.warn(f"{name}: failed: {' '.join(str(error).split())[:300]}")
             return
         ledger.add(rows)  # a ledger that cannot be written ends it all
+    if num_left:
+        seconds = expected_seconds(ledger, num_seeds=num_left, device=device, **cell)
+        how.note(f"{name}: {num_left} seed{'s' if num_left > 1 else ''} left for later, about {seconds:.0f} s in all")
 
 
 def _compute(graph: Graph, variant: str, how: Filling, seeds: Sequence[int]) -> list[Row]:
