@@ -4,6 +4,7 @@ more than they must."""
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,14 @@ import pytest
 import torch
 
 from conftest import make_communities
+from graphstrap.datasets import load
 from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL
 from graphstrap.graph import Graph
 from graphstrap.reproduce import run as run_module
 from graphstrap.reproduce.deadline import Deadline, TimeUpError, expected_seconds
-from graphstrap.reproduce.ledger import Ledger
-from graphstrap.reproduce.run import Filling, fill_ledger
+from graphstrap.reproduce.ledger import Ledger, Row
+from graphstrap.reproduce.run import Filling, Work, fill_ledger
 from graphstrap.reproduce.tables import Table
 from graphstrap.reproduce.variants import VARIANTS, recipe_of, settings_id
 from graphstrap.seeds import fit_seeds
@@ -142,6 +144,21 @@ def test_a_method_that_fails_is_named_and_the_others_go_on(tmp_path: Path, monke
     assert len(warnings) == 1
     assert "bgrl: failed: an edge weight is negative" in warnings[0]
     assert any("no counterpart" in note for note in notes)
+
+
+def test_memory_that_runs_out_on_the_host_stops_one_row_alone(tmp_path: Path) -> None:
+    def compute(graph: Graph, variant: str, how: Filling, seeds: Sequence[int]) -> list[Row]:
+        if variant == "raw":
+            raise MemoryError
+        return [{"dataset": graph.name, "variant": variant, "settings": "abc", "seed": seed} for seed in seeds]
+
+    warnings: list[str] = []
+    how = Filling(device="cpu", note=lambda text: None, warn=warnings.append)
+    work = Work(load=lambda name, how: load(name), settings=lambda *cell: "abc", compute=compute)
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    fill_ledger(TABLE, ledger, how, variants=["raw", "dgi"], datasets=["digits"], num_seeds=1, work=work)
+    assert [row["variant"] for row in ledger.rows] == ["dgi"]
+    assert warnings == ["digits: raw: failed: out of memory"]
 
 
 def test_a_ledger_that_cannot_be_written_ends_it_all(tmp_path: Path) -> None:

@@ -134,8 +134,8 @@ def _fill_row(
         how.note(f"{name}, seeds {group[0]} to {group[-1]}" if len(group) > 1 else f"{name}, seed {group[0]}")
         try:
             rows = work.compute(graph, variant, how, group)
-        except (InputError, DivergedError, RuntimeError, ValueError) as error:
-            how.warn(f"{name}: failed: {' '.join(str(error).split())[:300]}")
+        except (InputError, DivergedError, MemoryError, RuntimeError, ValueError) as error:
+            how.warn(f"{name}: failed: {' '.join(str(error).split())[:300] or 'out of memory'}")
             return
         ledger.add(rows)  # a ledger that cannot be written ends it all
     if num_left:

@@ -54,7 +54,7 @@ class Cell:
     mean: float | None
     std: float | None
     num_seeds: int
-    note: str  # OOM, "not computed", "not at hand"
+    note: str  # OOM, "not computed", "no data here", ...
     paper: Printed | None
     p_value: float | None  # of Welch's test between ours and the paper's, where both have a spread
 
