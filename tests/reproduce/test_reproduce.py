@@ -24,7 +24,7 @@ from graphstrap.reproduce.cells import compute_cells
 from graphstrap.reproduce.compare import compare_rows, paired_p_value
 from graphstrap.reproduce.ledger import Ledger
 from graphstrap.reproduce.mag_cells import mag_settings
-from graphstrap.reproduce.memory import as_published, estimate_bytes, parse_bytes, refusal
+from graphstrap.reproduce.memory import as_published, estimate_bytes, parse_bytes, part_text, refusal
 from graphstrap.reproduce.paper import printed
 from graphstrap.reproduce.render import cell_text, paper_text, row_title, to_markdown
 from graphstrap.reproduce.reports import make_report
@@ -165,6 +165,19 @@ def test_memory_grows_with_the_square_for_grace_alone() -> None:
     assert text is not None
     assert text.startswith("OOM: needs about")
     assert refusal(graph, recipe_of("grace", "coauthor-cs"), limit=None) is None
+
+
+@pytest.mark.parametrize(
+    ("needed", "limit", "text"),
+    [
+        (40.3e9, 16e9, "40 GB of 16 GB"),
+        (16.2e9, 16e9, "16.200 GB of 16.000 GB"),
+        (0.61e9, 0.5e9, "0.61 GB of 0.5 GB"),
+        (12_000e9, 139e9, "12,000 GB of 139 GB"),
+    ],
+)
+def test_what_is_needed_is_told_from_what_there_is(needed: float, limit: float, text: str) -> None:
+    assert part_text(int(needed), int(limit)) == text
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,15 @@ def refusal(graph: Graph, recipe: Recipe, *, limit: int | None, on_cpu: bool = F
     if limit is None:
         return None
     needed = estimate_bytes(graph, recipe, on_cpu=on_cpu)
-    return None if needed <= limit else f"OOM: needs about {needed / 1e9:.0f} GB of {limit / 1e9:.0f} GB"
+    return None if needed <= limit else f"OOM: needs about {part_text(needed, limit)}"
+
+
+def part_text(needed: int, limit: int) -> str:
+    """`37 GB of 16 GB`, with more digits where both would be the same."""
+    texts = [f"{number / 1e9:,.0f}" if number >= 1e10 else f"{number / 1e9:.2g}" for number in (needed, limit)]
+    if texts[0] == texts[1]:
+        texts = [f"{number / 1e9:,.3f}" for number in (needed, limit)]
+    return f"{texts[0]} GB of {texts[1]} GB"
 
 
 def parse_bytes(text: str) -> int:
