@@ -157,10 +157,9 @@ def _cost_grid(rows: dict[tuple[str, str], list[Row]], *, variants: Sequence[str
         for v in variants
         if any("train_seconds" in row for d in datasets for row in rows[v, d])
     ]
-    caption = (
-        "Seconds of training a seed (supervised rows: of a network for each split and protocol); peak memory of the "
-        "program that trained so many seeds together"
-    )
+    has_supervised = any(VARIANTS[v].kind.startswith("supervised-") for v in variants)
+    networks = " (supervised rows: of a network for each split and protocol)" if has_supervised else ""
+    caption = f"Seconds of training a seed{networks}; peak memory of the program that trained so many seeds together"
     return Grid(caption, ["method", *datasets], lines)
 
 
