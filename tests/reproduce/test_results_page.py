@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from graphstrap.cli._app import run
+from graphstrap.reproduce import reports
 from graphstrap.reproduce.blind import UNTOUCHED
 from graphstrap.reproduce.ledger import Ledger
 from graphstrap.reproduce.page import render_page, render_table, tables_of, update_page
@@ -136,3 +137,15 @@ def test_what_cannot_be_asked_for_is_refused_before_anything_is_computed(
     assert said in message.err
     assert message.err.count("\n") == 1
     assert not message.out
+
+
+def test_a_command_that_is_stopped_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(reports, "fill", stop)
+    ledger = tmp_path / "ledger.jsonl"
+    assert run(["reproduce", "table-3", "--device", "cpu", "--ledger", str(ledger)]) == 130
+    assert f"finished cells are in {ledger}: the same command goes on from there" in capsys.readouterr().err

@@ -93,9 +93,13 @@ def reproduce(
         kept = Ledger(ledger)
         if not show:
             kept.check_writable()
-        for one, parts in chosen:
-            if not show and how.deadline.seconds_left > 0:
-                fill(one, kept, how, num_seeds=seeds, **parts)
+        try:
+            for one, parts in chosen:
+                if not show and how.deadline.seconds_left > 0:
+                    fill(one, kept, how, num_seeds=seeds, **parts)
+        except KeyboardInterrupt:
+            o.note(f"finished cells are in {ledger}: the same command goes on from there")
+            raise
         several.wait_for_work()
     if not several.is_first:
         return
