@@ -21,7 +21,7 @@ from graphstrap.reproduce import run as run_module
 from graphstrap.reproduce.deadline import Deadline, TimeUpError, expected_seconds
 from graphstrap.reproduce.ledger import Ledger, Row
 from graphstrap.reproduce.run import Filling, Work, fill_ledger
-from graphstrap.reproduce.tables import Table
+from graphstrap.reproduce.tables import Table, make_cell
 from graphstrap.reproduce.variants import VARIANTS, recipe_of, settings_id
 from graphstrap.seeds import fit_seeds
 
@@ -168,6 +168,29 @@ def test_a_ledger_that_cannot_be_written_ends_it_all(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be written"):
         fill(Ledger(tmp_path / "file" / "ledger.jsonl"), Filling(quick=True, device="cpu", note=notes.append))
     assert notes == ["digits: random-init, seed 0"]
+
+
+def test_cells_of_a_graph_that_has_changed_are_computed_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, table = tmp_path / "ledger.jsonl", Table("table-3", ("label-propagation",), ("mine",))
+
+    def computed(seed: int, *, num_seeds: int, now: int, turned: bool = False) -> tuple[int, int]:
+        """How many cells this took, and of how many seeds the table then tells."""
+        graph = replace(make_communities(num_nodes=60, num_classes=2, seed=seed), name="mine")
+        assert graph.labels is not None
+        graph = replace(graph, labels=1 - graph.labels) if turned else graph
+        monkeypatch.setattr(run_module, "load", lambda name: graph)
+        monkeypatch.setattr(time, "time", lambda: now)
+        ledger = Ledger(path)
+        before = len(ledger.rows)
+        fill(ledger, Filling(device="cpu", note=lambda text: None), table=table, num_seeds=num_seeds)
+        cell = make_cell(table, ledger, "label-propagation", "mine", "paper", quick=False)
+        return len(ledger.rows) - before, cell.num_seeds
+
+    assert computed(0, num_seeds=3, now=1) == (3, 3)
+    assert computed(0, num_seeds=3, now=2) == (0, 3)
+    assert computed(1, num_seeds=2, now=3) == (2, 2)  # and not the third of the graph before
+    assert computed(1, num_seeds=3, now=4) == (1, 3)
+    assert computed(1, num_seeds=1, now=5, turned=True) == (1, 1)
 
 
 @pytest.mark.gpu

@@ -17,6 +17,7 @@ from graphstrap.environment import describe_environment, describe_git
 from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL, random_init
 from graphstrap.evaluate import Evaluation, evaluate_many
+from graphstrap.fingerprint import fingerprint_of
 from graphstrap.free_memory import free_memory, held_by_others
 from graphstrap.graph import Graph
 from graphstrap.methods.skip_gram import with_features
@@ -70,6 +71,7 @@ def compute_cells(
         raise InputError(f"{found['oom']}, while others hold {held:.0f} GB of the GPU: again when they have ended")
     shared = {
         "dataset": graph.name,
+        "graph": identity_of(graph),
         "variant": name_in_ledger(variant),
         "settings": settings_id(variant, graph.name, quick=quick),
         "recipe": changed_settings(recipe),
@@ -79,6 +81,13 @@ def compute_cells(
     }
     per_seed = found.pop("per_seed", [{} for _ in seeds])
     return [{**shared, **found, **own, "seed": seed} for seed, own in zip(seeds, per_seed, strict=True)]
+
+
+def identity_of(graph: Graph) -> str:
+    """Tells a graph from another of its name: by all that training sees, labels and splits."""
+    splits = () if graph.splits is None else (graph.splits.train, graph.splits.val, graph.splits.test)
+    beside = [tensor for tensor in (graph.labels, *splits) if tensor is not None]
+    return f"{graph.fingerprint}-{fingerprint_of((), np.empty(0), beside)[:8]}"
 
 
 def refusal_of(

@@ -19,7 +19,7 @@ from graphstrap.free_memory import free_memory
 from graphstrap.graph import Graph
 from graphstrap.ops import resolve_device
 from graphstrap.parallel import ALONE, Workers
-from graphstrap.reproduce.cells import compute_cells, refusal_of
+from graphstrap.reproduce.cells import compute_cells, identity_of, refusal_of
 from graphstrap.reproduce.curves import NUM_CURVE_SEEDS
 from graphstrap.reproduce.deadline import Deadline, TimeUpError, expected_seconds
 from graphstrap.reproduce.ledger import Ledger, Row
@@ -120,10 +120,14 @@ def _fill_row(
     settings = work.settings(variant, graph.name, how.quick)
     cell = {"dataset": graph.name, "variant": name_in_ledger(variant), "settings": settings}
     is_refused = work.is_refused(graph, variant, how)
+    found = ledger.find(**cell)
+    identity = identity_of(graph) if any(row.get("graph") for row in found) else None
+    known = [row for row in found if row.get("graph") in (None, identity)]
     todo = [
         seed
         for seed in how.workers.share(seeds)
-        if how.again or not _has(table, how, ledger.find(seed=seed, **cell), seed=seed, is_refused=is_refused)
+        if how.again
+        or not _has(table, how, [row for row in known if row["seed"] == seed], seed=seed, is_refused=is_refused)
     ]
     num_left, device = 0, resolve_device(how.device).type
     for group in _groups(todo, how.together or work.together(graph, variant, how)):
