@@ -5,8 +5,8 @@
 The grid was written down before any of its candidates was trained: one or two layers, feature masking and edge dropping
 each at a quarter, a half and three quarters. For each candidate: one seed, 400 steps, a probe fitted on 10 % of the
 nodes and scored on the next 10 %, 5 random splits of seed 0; the tables' splits of other seeds test on these nodes too,
-so their numbers flatter the choice a little. What the grid holds fixed
-(rate, steps, recalibrated batch norm) is `default`'s, which was found on test nodes (docs/LOG.md). Writes
+so their numbers flatter the choice a little. Rate and
+recalibrated batch norm, which the grid holds fixed, are `default`'s and were found on test nodes (docs/LOG.md). Writes
 results/tune_small_sets.json.
 """
 

@@ -75,7 +75,7 @@ def test_summary_is_the_mean_over_seeds(measured: list[tuple[str, int]]) -> None
     rows = [row for row, _ in measure_table(["first"], num_seeds=3, device="cpu")]
     (line,) = summarize(rows)
     assert (line["num_seeds"], line["reference"], line["paper_std"]) == (3, 91.0, 0.0)
-    assert line["reference_std"] == pytest.approx((2 / 3) ** 0.5)
+    assert line["reference_std"] == pytest.approx(1.0)  # as everywhere else: of a sample
 
 
 def test_a_file_of_something_else_is_not_overwritten(measured: list[tuple[str, int]], tmp_path: Path) -> None:

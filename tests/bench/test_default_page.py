@@ -59,3 +59,15 @@ def test_only_what_is_between_the_markers_changes(tmp_path: Path) -> None:
     assert "| mine | 60.00 |" in text
     assert "old" not in text
     assert "5 seeds; 1 above both, 0 within noise of the better, 0 below" in text
+
+
+def test_every_baseline_of_the_kept_table_has_all_seeds() -> None:
+    """Splits differ by more than methods do: one seed's raw features beside five seeds of the rest say nothing."""
+    rows = read_record(REPOSITORY / "benchmarks" / "results" / "defaults.json")["rows"]
+    assert all(len(row["raw"]) == len(row["random_init"]) == len(row["bgrl"]) == 5 for row in rows)
+
+
+def test_raw_features_of_one_seed_are_said_to_be() -> None:
+    assert "first seed's splits alone" in render_defaults([row(SEEDS)])
+    assert "first seed's splits alone" not in render_defaults([row(SEEDS, raw=SEEDS)])
+    assert "first seed's splits alone" not in render_defaults([row(SEEDS, raw=None)])

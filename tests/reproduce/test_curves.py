@@ -50,4 +50,6 @@ def test_the_figure_comes_from_the_cells_of_the_tables(tmp_path: Path, monkeypat
     assert report.draw is not None
     report.draw(tmp_path / "curves.svg")
     assert "<svg" in (tmp_path / "curves.svg").read_text()
-    assert make_report(figure, Ledger(tmp_path / "none.jsonl")).draw is None
+    empty = make_report(figure, Ledger(tmp_path / "none.jsonl"))
+    assert empty.draw is None
+    assert empty.grids[0].lines == [["digits", "BGRL", "not computed", "", "", ""]]

@@ -4,6 +4,7 @@ more than they must."""
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,15 @@ import pytest
 import torch
 
 from conftest import make_communities
+from graphstrap.datasets import load
+from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL
 from graphstrap.graph import Graph
 from graphstrap.reproduce import run as run_module
 from graphstrap.reproduce.deadline import Deadline, TimeUpError, expected_seconds
-from graphstrap.reproduce.ledger import Ledger
-from graphstrap.reproduce.run import Filling, fill_ledger
-from graphstrap.reproduce.tables import Table
+from graphstrap.reproduce.ledger import Ledger, Row
+from graphstrap.reproduce.run import Filling, Work, fill_ledger
+from graphstrap.reproduce.tables import Table, make_cell
 from graphstrap.reproduce.variants import VARIANTS, recipe_of, settings_id
 from graphstrap.seeds import fit_seeds
 
@@ -125,7 +128,7 @@ def test_nothing_is_begun_that_is_known_to_take_too_long(tmp_path: Path) -> None
     assert expected_seconds(ledger, num_seeds=3, **{**key, "device": "cuda"}) == 0.0
     fill(ledger, Filling(quick=True, device="cpu", deadline=Deadline(5), note=notes.append))
     assert len(ledger.rows) == 1
-    assert all("left for later" in note for note in notes)
+    assert notes == ["digits: random-init: 2 seeds left for later, about 1000 s in all"]
 
 
 def test_a_method_that_fails_is_named_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,6 +144,53 @@ def test_a_method_that_fails_is_named_and_the_others_go_on(tmp_path: Path, monke
     assert len(warnings) == 1
     assert "bgrl: failed: an edge weight is negative" in warnings[0]
     assert any("no counterpart" in note for note in notes)
+
+
+def test_memory_that_runs_out_on_the_host_stops_one_row_alone(tmp_path: Path) -> None:
+    def compute(graph: Graph, variant: str, how: Filling, seeds: Sequence[int]) -> list[Row]:
+        if variant == "raw":
+            raise MemoryError
+        return [{"dataset": graph.name, "variant": variant, "settings": "abc", "seed": seed} for seed in seeds]
+
+    warnings: list[str] = []
+    how = Filling(device="cpu", note=lambda text: None, warn=warnings.append)
+    work = Work(load=lambda name, how: load(name), settings=lambda *cell: "abc", compute=compute)
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    fill_ledger(TABLE, ledger, how, variants=["raw", "dgi"], datasets=["digits"], num_seeds=1, work=work)
+    assert [row["variant"] for row in ledger.rows] == ["dgi"]
+    assert warnings == ["digits: raw: failed: out of memory"]
+
+
+def test_a_ledger_that_cannot_be_written_ends_it_all(tmp_path: Path) -> None:
+    """Else every cell would be computed and lost."""
+    (tmp_path / "file").write_text("")
+    notes: list[str] = []
+    with pytest.raises(InputError, match="cannot be written"):
+        fill(Ledger(tmp_path / "file" / "ledger.jsonl"), Filling(quick=True, device="cpu", note=notes.append))
+    assert notes == ["digits: random-init, seed 0"]
+
+
+def test_cells_of_a_graph_that_has_changed_are_computed_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, table = tmp_path / "ledger.jsonl", Table("table-3", ("label-propagation",), ("mine",))
+
+    def computed(seed: int, *, num_seeds: int, now: int, turned: bool = False) -> tuple[int, int]:
+        """How many cells this took, and of how many seeds the table then tells."""
+        graph = replace(make_communities(num_nodes=60, num_classes=2, seed=seed), name="mine")
+        assert graph.labels is not None
+        graph = replace(graph, labels=1 - graph.labels) if turned else graph
+        monkeypatch.setattr(run_module, "load", lambda name: graph)
+        monkeypatch.setattr(time, "time", lambda: now)
+        ledger = Ledger(path)
+        before = len(ledger.rows)
+        fill(ledger, Filling(device="cpu", note=lambda text: None), table=table, num_seeds=num_seeds)
+        cell = make_cell(table, ledger, "label-propagation", "mine", "paper", quick=False)
+        return len(ledger.rows) - before, cell.num_seeds
+
+    assert computed(0, num_seeds=3, now=1) == (3, 3)
+    assert computed(0, num_seeds=3, now=2) == (0, 3)
+    assert computed(1, num_seeds=2, now=3) == (2, 2)  # and not the third of the graph before
+    assert computed(1, num_seeds=3, now=4) == (1, 3)
+    assert computed(1, num_seeds=1, now=5, turned=True) == (1, 1)
 
 
 @pytest.mark.gpu

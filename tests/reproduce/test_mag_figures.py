@@ -22,6 +22,7 @@ from graphstrap.reproduce import mag_cells, mag_frozen
 from graphstrap.reproduce.ledger import Ledger
 from graphstrap.reproduce.mag_cells import NUM_LABELLED, mag_recipe
 from graphstrap.reproduce.mag_frozen import labelled_parts
+from graphstrap.reproduce.mag_report import IN_THE_PAPER
 from graphstrap.reproduce.render import to_markdown
 from graphstrap.reproduce.reports import fill, make_report
 from graphstrap.reproduce.run import Filling
@@ -114,6 +115,13 @@ def test_frozen_rows_and_what_is_shown(tmp_path: Path, short: None, monkeypatch:
     assert report.draw is not None
     report.draw(tmp_path / "figure.svg")
     assert "<svg" in (tmp_path / "figure.svg").read_text()
+
+
+@pytest.mark.parametrize("table", FIGURES, ids=lambda table: table.name)
+def test_what_is_absent_is_told_from_what_was_not_computed(table: Table, tmp_path: Path) -> None:
+    report = make_report(table, Ledger(tmp_path / "none"))
+    assert [{line[1] for line in grid.lines} for grid in report.grids] == [{"no data here"}, {"not computed"}]
+    assert report.notes[0].endswith(f"The paper draws its curves {IN_THE_PAPER[table.name]}.")
 
 
 @pytest.mark.parametrize("most_scores", [1 << 27, 1 << 16])

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import csv
 import io
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from conftest import make_communities
+from graphstrap import baselines
 from graphstrap.datasets import load
 from graphstrap.errors import InputError
 from graphstrap.graph import Splits
-from graphstrap.recipe import Recipe
+from graphstrap.methods.supervised import SupervisedSettings
+from graphstrap.recipe import SECTIONS, Recipe
 from graphstrap.recipe_files import shipped_recipes
-from graphstrap.reproduce import cells, variants
+from graphstrap.reproduce import beside_recipes, cells, mag_frozen, variants
 from graphstrap.reproduce.cells import compute_cells
 from graphstrap.reproduce.compare import compare_rows, paired_p_value
 from graphstrap.reproduce.ledger import Ledger
-from graphstrap.reproduce.memory import as_published, estimate_bytes, parse_bytes, refusal
+from graphstrap.reproduce.mag_cells import mag_settings
+from graphstrap.reproduce.memory import as_published, estimate_bytes, parse_bytes, part_text, refusal
 from graphstrap.reproduce.paper import printed
 from graphstrap.reproduce.render import cell_text, paper_text, row_title, to_markdown
 from graphstrap.reproduce.reports import make_report
@@ -36,6 +40,8 @@ from graphstrap.reproduce.variants import (
     settings_id,
     why_not,
 )
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
 
 
 def fake_rows(values: list[float], *, variant: str = "bgrl", dataset: str = "amazon-photo") -> list[dict[str, object]]:
@@ -119,6 +125,27 @@ def test_markdown_and_csv_hold_every_cell(tmp_path: Path) -> None:
     assert rows[2]["mean"] == "93.2"
 
 
+def test_costs_in_the_csv_are_those_of_the_table(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    first, second = fake_rows([93.0, 93.4])
+    ledger.add([{**first, "train_seconds": 1.0, "evaluate_seconds": 3.0, "peak_bytes": 9 * 10**8, "seeds_together": 7}])
+    ledger.add([{**second, "train_seconds": 2.0, "evaluate_seconds": 4.0, "peak_bytes": 10**8, "seeds_together": 1}])
+    report = make_report(find_table("table-3"), ledger, variants=["bgrl", "raw"], datasets=["amazon-photo"])
+    assert report.grids[-1].lines == [["BGRL", "1.5 s; 0.90 GB, 7 seeds"]]
+    line, *_, empty = list(csv.DictReader(io.StringIO(report.csv)))
+    found = [line[name] for name in ("train_seconds", "evaluate_seconds", "peak_bytes", "seeds_together")]
+    assert found == ["1.5", "3.5", "900000000", "7"]
+    assert empty["train_seconds"] == ""
+
+
+def test_one_seed_has_no_spread(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.add(fake_rows([93.0]))
+    report = make_report(find_table("table-3"), ledger, variants=["bgrl"], datasets=["amazon-photo"])
+    assert [line["std"] for line in csv.DictReader(io.StringIO(report.csv))] == ["", ""]
+    assert "(1 cell)" in report.notes[-1]
+
+
 def test_starred_rows_get_twenty_seeds_and_raw_features_one() -> None:
     table = find_table("table-3")
     assert len(seeds_for(table, "bgrl", None, quick=False)) == 20
@@ -138,6 +165,19 @@ def test_memory_grows_with_the_square_for_grace_alone() -> None:
     assert text is not None
     assert text.startswith("OOM: needs about")
     assert refusal(graph, recipe_of("grace", "coauthor-cs"), limit=None) is None
+
+
+@pytest.mark.parametrize(
+    ("needed", "limit", "text"),
+    [
+        (40.3e9, 16e9, "40 GB of 16 GB"),
+        (16.2e9, 16e9, "16.200 GB of 16.000 GB"),
+        (0.61e9, 0.5e9, "0.61 GB of 0.5 GB"),
+        (12_000e9, 139e9, "12,000 GB of 139 GB"),
+    ],
+)
+def test_what_is_needed_is_told_from_what_there_is(needed: float, limit: float, text: str) -> None:
+    assert part_text(int(needed), int(limit)) == text
 
 
 @pytest.mark.parametrize(
@@ -179,6 +219,32 @@ def test_cells_are_computed_once_and_refused_ones_again_under_another_limit(
     cell = make_cell(table, Ledger(tmp_path / "ledger.jsonl"), "grace", "digits", "paper", quick=True)
     assert cell.mean is not None
     assert cell.mean > 80
+
+
+def test_a_limit_is_shown_where_it_is_asked_for_and_hides_nothing_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(variants, "_FEWER_QUICK_STEPS", {"grace": 2})
+    table, notes = Table("table-3", ("grace",), ("digits",)), list[str]()
+
+    def text(memory_limit: int | None) -> str:
+        ledger = Ledger(tmp_path / "ledger.jsonl")
+        how = Filling(quick=True, device="cpu", memory_limit=memory_limit, note=notes.append)
+        fill_ledger(table, ledger, how, variants=table.variants, datasets=table.datasets)
+        report = make_report(
+            table, ledger, variants=["grace"], datasets=["digits"], quick=True, memory_limit=memory_limit
+        )
+        (line,) = report.grids[0].lines
+        (cell,) = list(csv.DictReader(io.StringIO(report.csv)))[:1]
+        assert bool(cell["mean"]) == bool(cell["train_seconds"]) == ("OOM" not in line[1])
+        return line[1]
+
+    number = text(None)
+    assert number.endswith("(1)")
+    assert text(10**6).startswith("OOM: needs about")
+    assert text(10**12) == text(None) == number
+    assert text(10**6).startswith("OOM: needs about")
+    assert len(notes) == 2  # one was trained and one refused, each once
 
 
 def test_memory_that_others_hold_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,6 +289,43 @@ def test_settings_are_told_apart_by_what_matters() -> None:
     assert digests[0] == digests[2]
     assert changed_settings(Recipe()) == {}
     assert changed_settings(usual)["train.learning_rate"] == 1e-4
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_rows_without_a_recipe_are_told_apart_by_what_they_depend_on(
+    quick: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ids() -> list[str]:
+        rows = ("supervised-gcn", "supervised-mlp", "label-propagation", "raw", "random-init")
+        frozen = ("mag-label-propagation", "mag-frozen-bgrl", "mag-supervised")
+        own = [settings_id(name, "amazon-photo", quick=quick) for name in rows]
+        return [*own, *(mag_settings(name, "mag-like-0.01", quick) for name in frozen)]
+
+    before = ids()
+    wider = SupervisedSettings(hidden_size=128)
+    monkeypatch.setattr(beside_recipes, "supervised_settings", lambda *, quick: wider)
+    monkeypatch.setattr(baselines, "RESTARTS", (0.0,))
+    monkeypatch.setattr(mag_frozen, "RESTARTS", (0.0,))
+    for name in ("MLP", "QUICK_MLP"):
+        monkeypatch.setattr(mag_frozen, name, wider)
+    changed = [one != other for one, other in zip(before, ids(), strict=True)]
+    assert changed == [True, True, True, False, False, True, True, False]
+
+
+def test_rows_of_the_kept_ledger_that_no_recipe_describes_are_current() -> None:
+    assert settings_id("supervised-gcn", "amazon-photo", quick=False) == "ca24cd31a5eb"
+    assert settings_id("supervised-mlp", "amazon-photo", quick=False) == "ed7477a75165"
+    assert settings_id("label-propagation", "amazon-photo", quick=False) == "de66f69759fc"
+
+
+def test_usual_values_of_a_recipe_stay() -> None:
+    """The ledger tells settings apart by what is not usual: were a usual value to change, rows that were trained with
+    the one before would pass for new ones. Give the recipes that need it another value instead."""
+    usual = {
+        f"{section}.{key}": value for section in SECTIONS for key, value in asdict(getattr(Recipe(), section)).items()
+    }
+    kept = json.loads((FIXTURES / "usual_settings.json").read_text(encoding="utf-8"))
+    assert {key: json.loads(json.dumps(usual[key])) for key in kept} == kept
 
 
 def test_rows_of_ours_are_compared_seed_by_seed(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@
     <!-- end of defaults -->
 
 Whether `default` is above the better of its two baselines is asked by a paired t-test over seeds, which share their
-splits: two-sided, at 5 %. What has one value for all seeds, as raw features may, is that value for each.
+splits: two-sided, at 5 %. What has the value of one seed alone, as raw features of many columns do, is taken to have it
+for each.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ def render_defaults(rows: Sequence[Row]) -> str:
         f"Mean ± standard deviation over {' or '.join(map(str, seeds))} seeds; {', '.join(counts)}, by a paired t-test "
         f"over seeds at {_LEVEL:.0%}. Random init has the same own features beside it as `default`."
     )
+    if any(row["raw"] is not None and np.size(row["raw"]) == 1 for row in rows) and seeds != [1]:
+        note += " Raw features without a deviation have many columns and are of the first seed's splits alone."
     return "\n".join([*lines, "", note])
 
 

@@ -102,7 +102,8 @@ def summarize(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         line: dict[str, Any] = {**dict(zip(_KEYS, key, strict=True)), "num_seeds": len(chosen)}
         for protocol in PROTOCOLS:
             values = [row[protocol] for row in chosen]
-            line[protocol], line[f"{protocol}_std"] = statistics.fmean(values), statistics.pstdev(values)
+            line[protocol] = statistics.fmean(values)
+            line[f"{protocol}_std"] = statistics.stdev(values) if len(values) > 1 else 0.0
         line["train_seconds"] = statistics.fmean(row["train_seconds"] for row in chosen)
         line["num_together"] = max(row.get("num_together", 1) for row in chosen)
         line["peak_gpu_bytes"] = max((row["peak_gpu_bytes"] or 0 for row in chosen), default=0) or None

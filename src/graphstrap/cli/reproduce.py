@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table as ScreenTable
 
 from graphstrap.cli import _options as o
+from graphstrap.errors import InputError
 from graphstrap.io.atomic import atomic_write
 from graphstrap.ops import resolve_device
 from graphstrap.parallel import joined
@@ -57,17 +58,23 @@ def reproduce(
     from graphstrap.reproduce.tables import chosen_datasets, chosen_variants, find_tables
 
     limit, on = None if memory_limit is None else parse_bytes(memory_limit), resolve_device(device)
-    wanted = find_tables(table)
+    wanted, asked = find_tables(table), (_names("--methods", methods), _names("--datasets", datasets))
+    exactly = len(wanted) == 1
     chosen = [
         (
             one,
             {
-                "variants": chosen_variants(one, o.names(methods), exactly=len(wanted) == 1),
-                "datasets": chosen_datasets(one, o.names(datasets), exactly=len(wanted) == 1, quick=quick),
+                "variants": chosen_variants(one, asked[0], exactly=exactly),
+                "datasets": chosen_datasets(one, asked[1], exactly=exactly, quick=quick),
             },
         )
         for one in wanted
     ]
+    chosen = [(one, parts) for one, parts in chosen if all(parts.values())]
+    if not chosen:
+        raise InputError("no table has such methods on such graphs: name a table, which takes others than its own")
+    if to is not None:
+        _make_folder(to)
     o.launched(context, workers)
     with joined(on) as several:
         how = Filling(
@@ -84,9 +91,15 @@ def reproduce(
             progress=not quiet and sys.stderr.isatty() and several.is_first,
         )
         kept = Ledger(ledger)
-        for one, parts in chosen:
-            if not show and how.deadline.seconds_left > 0:
-                fill(one, kept, how, num_seeds=seeds, **parts)
+        if not show:
+            kept.check_writable()
+        try:
+            for one, parts in chosen:
+                if not show and how.deadline.seconds_left > 0:
+                    fill(one, kept, how, num_seeds=seeds, **parts)
+        except KeyboardInterrupt:
+            o.note(f"finished cells are in {ledger}: the same command goes on from there")
+            raise
         several.wait_for_work()
     if not several.is_first:
         return
@@ -98,6 +111,21 @@ def reproduce(
             _write(report, to)
 
 
+def _names(option: str, text: str | None) -> tuple[str, ...] | None:
+    names = o.names(text)
+    if names == ():
+        raise InputError(f"{option} names nothing: give names separated by commas, or leave it out for all")
+    return names
+
+
+def _make_folder(folder: Path) -> None:
+    """Before anything is computed for it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--to {folder} cannot be made a folder: {error.strerror or error}") from error
+
+
 def _print(report: Report) -> None:
     from graphstrap.reproduce.render import quick_notice
 
@@ -105,7 +133,8 @@ def _print(report: Report) -> None:
     if report.quick:
         console.print(quick_notice(report), style="bold", highlight=False)
     for grid in report.grids:
-        screen = ScreenTable(*grid.header, title=f"{report.table.title}. {grid.caption}", title_justify="left")
+        console.print(f"{report.table.title}. {grid.caption}:", markup=False, highlight=False)  # a title would be cut
+        screen = ScreenTable(*grid.header)
         for line in grid.lines:
             screen.add_row(*line)
         console.print(screen)
@@ -116,7 +145,6 @@ def _print(report: Report) -> None:
 def _write(report: Report, folder: Path) -> None:
     from graphstrap.reproduce.render import to_markdown
 
-    folder.mkdir(parents=True, exist_ok=True)
     stem = f"{report.table.name}-quick" if report.quick else report.table.name
     picture = f"{stem}.png" if report.draw is not None else ""
     for suffix, text in ((".md", to_markdown(report, picture=picture)), (".csv", report.csv)):

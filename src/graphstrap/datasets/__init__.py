@@ -117,19 +117,26 @@ def load(name: str | os.PathLike[str], *, device: str = "cpu") -> Graph:
         return join_parts(text)
     if text.endswith(".npz"):
         return read_npz(text)
-    wanted = as_name(text)
-    aliases = {as_name(source.stem): known for known, source in DATASETS.items() if isinstance(source, Published)}
-    wanted = aliases.get(wanted, wanted)
+    wanted = find_name(text)
     if wanted in DATASETS:
         return DATASETS[wanted].load(wanted)
     if wanted.startswith(MAG_LIKE):
         return replace(mag(_scale(wanted), device=device), name=wanted)
-    files, stores = _other_files(), data_stores()
-    if wanted in files:
-        return replace(read_npz(files[wanted]), name=wanted)
-    if wanted in stores:
-        return replace(open_store(stores[wanted]), name=wanted)
-    raise InputError(_unknown(text, [*DATASETS, *files, *stores]))
+    files = _other_files()
+    return replace(read_npz(files[wanted]) if wanted in files else open_store(data_stores()[wanted]), name=wanted)
+
+
+def find_name(text: str) -> str:
+    """The name under which a graph is known, and which it has when it is loaded; refused where there is none."""
+    aliases = {as_name(source.stem): known for known, source in DATASETS.items() if isinstance(source, Published)}
+    wanted = aliases.get(as_name(text), as_name(text))
+    if wanted.startswith(MAG_LIKE):
+        _scale(wanted)
+        return wanted
+    known = [*DATASETS, *_other_files(), *data_stores()]
+    if wanted not in known:
+        raise InputError(_unknown(text, known))
+    return wanted
 
 
 def describe() -> list[DatasetInfo]:

@@ -11,6 +11,8 @@ With `target_hops` k, what is predicted is the neighbourhood's direction: A^k un
 over a node's neighbours and itself in the whole graph. With `embed_with` "target", the averaged network embeds.
 
 Departs from the paper:
+  * Its loss is -2 mean cos for each of the two predictions; ours is half of their sum, and 2 more, as in the authors'
+    code: 0 where every prediction is right. AdamW's steps do not depend on the factor.
   * The moving average covers parameters only; batch-norm statistics of the target are those of the batch at hand, as
     in the authors' code. Pinned by test_bgrl.py::test_target_moves_towards_online.
   * The optional projector of the ablation stands between encoder and predictor in both networks; off by default.

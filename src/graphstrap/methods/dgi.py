@@ -15,6 +15,7 @@ Departs from the authors' code:
     batch norm each of the two graphs is normalised by its own statistics in training and the running ones mix both:
     ask for `batch_norm_statistics = "recalibrated"`.
   * No early stopping on the training loss: `train.steps` is what it says.
+  * AdamW with the recipe's weight decay; theirs is Adam without any.
 Cost of a step: time O(E D + N D^2), memory O(N D). One negative for each node; no projector.
 Reads nothing from the recipe's method section.
 """

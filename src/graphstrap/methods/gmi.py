@@ -19,6 +19,7 @@ Departs from the authors' code:
     and nearly 1 for the mean over the rest. Here the means are over K N drawn edges and at most K N drawn non-edges,
     with 2 and 1. Pinned by test_gmi.py::test_topology_term_is_the_dense_one.
   * A fixed number of steps; the code goes back to the step of the lowest loss.
+  * AdamW with the recipe's weight decay; theirs is Adam without any.
 Like the code it squashes scores by a sigmoid before the softplus.
 Cost of a step: time O(E D + N D^2 + K N D), memory O(K N D): the paper's table calls the dense code OOM on CS.
 """

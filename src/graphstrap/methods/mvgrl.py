@@ -21,6 +21,7 @@ Departs from the authors' code; test_mvgrl.py::test_loss_equals_an_independent_n
   * One self-loop a node in both views; the code has one in S and two in A_hat.
   * S is used as it is; the code cuts off small entries and rescales its columns on CiteSeer.
   * A fixed number of steps; the code goes back to the step of the lowest loss.
+  * AdamW with the recipe's weight decay; theirs is Adam without any.
 Like the code, and unlike Algorithm 1 of the paper, it has no heads between the encoders and the discriminator.
 Cost of a step: time O(N^2 D + E D), memory O(N^2). Once for each graph: S by a dense inverse, O(N^3) and O(N^2); what
 would not fit is refused before it is made (`mvgrl_bytes`).

@@ -17,11 +17,12 @@ from graphstrap.environment import describe_environment, describe_git
 from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL, random_init
 from graphstrap.evaluate import Evaluation, evaluate_many
+from graphstrap.fingerprint import fingerprint_of
 from graphstrap.free_memory import free_memory, held_by_others
 from graphstrap.graph import Graph
 from graphstrap.methods.skip_gram import with_features
-from graphstrap.methods.supervised import SupervisedSettings
 from graphstrap.ops import resolve_device
+from graphstrap.reproduce.beside_recipes import supervised_settings
 from graphstrap.reproduce.blind import UNTOUCHED, untouched_accuracies
 from graphstrap.reproduce.curves import NUM_CURVE_SEEDS, NUM_POINTS, has_curve, thin_curve
 from graphstrap.reproduce.ledger import Row
@@ -54,15 +55,9 @@ def compute_cells(
 ) -> list[Row]:
     """One row for each seed, all of them trained and evaluated together. A method that does not fit gives rows that
     say so."""
-    where = resolve_device(device)
-    recipe = recipe_of(variant, graph.name, quick=quick)
+    where, recipe = resolve_device(device), recipe_of(variant, graph.name, quick=quick)
     limit = memory_limit if memory_limit is not None else free_memory(where)
-    needed, on_cpu = recipe, where.type == "cpu"
-    if memory_limit is not None:  # a limit imitates the paper's runs
-        needed, on_cpu = as_published(recipe), False
-    refused = None
-    if VARIANTS[variant].kind == "trained":
-        refused = refusal(graph, needed, limit=limit, on_cpu=on_cpu)
+    refused = refusal_of(graph, variant, device=where, quick=quick, memory_limit=memory_limit)
     found: dict[str, Any] = {"oom": refused}
     if refused is None:
         try:
@@ -70,12 +65,13 @@ def compute_cells(
         except RuntimeError as error:
             if len(seeds) > 1 or not is_out_of_memory(error):
                 raise
-            found = {"oom": f"OOM: more than {(limit or 0) / 1e9:.0f} GB"}
+            found = {"oom": f"OOM: more than {limit / 1e9:.2g} GB"}
     if found.get("oom") and memory_limit is None and held_by_others(where) > _HELD_BY_FEW:
         held = held_by_others(where) / 1e9
         raise InputError(f"{found['oom']}, while others hold {held:.0f} GB of the GPU: again when they have ended")
     shared = {
         "dataset": graph.name,
+        "graph": identity_of(graph),
         "variant": name_in_ledger(variant),
         "settings": settings_id(variant, graph.name, quick=quick),
         "recipe": changed_settings(recipe),
@@ -85,6 +81,25 @@ def compute_cells(
     }
     per_seed = found.pop("per_seed", [{} for _ in seeds])
     return [{**shared, **found, **own, "seed": seed} for seed, own in zip(seeds, per_seed, strict=True)]
+
+
+def identity_of(graph: Graph) -> str:
+    """Tells a graph from another of its name: by all that training sees, labels and splits."""
+    splits = () if graph.splits is None else (graph.splits.train, graph.splits.val, graph.splits.test)
+    beside = [tensor for tensor in (graph.labels, *splits) if tensor is not None]
+    return f"{graph.fingerprint}-{fingerprint_of((), np.empty(0), beside)[:8]}"
+
+
+def refusal_of(
+    graph: Graph, variant: str, *, device: torch.device, quick: bool, memory_limit: int | None
+) -> str | None:
+    """Why a row is not trained: the memory that it would take, more than the limit or, without one, than is free."""
+    if VARIANTS[variant].kind != "trained":
+        return None
+    recipe = recipe_of(variant, graph.name, quick=quick)
+    if memory_limit is not None:  # a limit imitates the paper's runs
+        return refusal(graph, as_published(recipe), limit=memory_limit)
+    return refusal(graph, recipe, limit=free_memory(device), on_cpu=device.type == "cpu")
 
 
 def where_from(device: torch.device) -> dict[str, Any]:
@@ -163,7 +178,7 @@ def _evaluate_directly(
     graph: Graph, kind: str, *, seeds: Sequence[int], num_runs: int, device: torch.device, quick: bool
 ) -> dict[str, Any]:
     """Of methods that learn from the labels themselves."""
-    settings = SupervisedSettings(max_steps=100) if quick else SupervisedSettings()
+    settings = supervised_settings(quick=quick)
     encoder = kind.removeprefix("supervised-")
 
     def evaluate(protocol: str, seed: int) -> Evaluation:

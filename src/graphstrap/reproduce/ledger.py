@@ -1,6 +1,7 @@
 """The ledger: one JSON object a line for every cell that was computed, never changed, only added to.
 
-A cell is a graph, a variant of a method, its settings and a seed. Whoever asks for a table computes what the ledger
+A cell is a graph, a variant of a method, its settings and a seed; what did not fit into a memory is one of that memory
+limit besides, and takes the place of nothing that was computed. Whoever asks for a table computes what the ledger
 lacks.
 """
 
@@ -21,7 +22,7 @@ KEY = ("dataset", "variant", "settings", "seed")
 
 
 class Ledger:
-    """A file of rows; the file appears with the first of them."""
+    """A file of rows."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -29,8 +30,12 @@ class Ledger:
 
     def find(self, **wanted: Any) -> list[Row]:
         """Rows with these values, the newest of each cell."""
-        found = {tuple(row.get(name) for name in KEY): row for row in self.rows if _matches(row, wanted)}
+        found = {_cell_of(row): row for row in self.rows if _matches(row, wanted)}
         return list(found.values())
+
+    def check_writable(self) -> None:
+        """Refuse a place where nothing can be added, before anything is computed for it."""
+        self.add([])
 
     def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Write rows to the disk, each whole; others may be adding theirs."""
@@ -40,8 +45,7 @@ class Ledger:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a", encoding="utf-8") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed
-                _drop_half_a_line(self.path)
-                file.write(text)
+                file.write(_mend_last_line(self.path) + text)
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
@@ -49,13 +53,24 @@ class Ledger:
         self.rows += new
 
 
-def _drop_half_a_line(path: Path) -> None:
-    """What a power cut has left at the end."""
-    if path.exists():
-        contents = path.read_bytes()
-        whole = contents.rfind(b"\n") + 1
-        if whole < len(contents):
-            os.truncate(path, whole)
+def _mend_last_line(path: Path) -> str:
+    """What is to be written before the next row: the end of a line that an editor has left without one. Half a line, as
+    a power cut leaves it, is dropped."""
+    contents = path.read_bytes()
+    start = contents.rfind(b"\n") + 1
+    if start == len(contents):
+        return ""
+    try:
+        json.loads(contents[start:])
+    except (ValueError, RecursionError):
+        os.truncate(path, start)
+        return ""
+    return "\n"
+
+
+def _cell_of(row: Row) -> tuple[Any, ...]:
+    limit = row.get("memory_limit") if row.get("oom") else None
+    return (*(row.get(name) for name in KEY), bool(row.get("oom")), limit)
 
 
 def _matches(row: Row, wanted: Mapping[str, Any]) -> bool:

@@ -26,6 +26,7 @@ from graphstrap.graph import Graph
 from graphstrap.ops import resolve_device
 from graphstrap.recipe import Recipe
 from graphstrap.recipe_files import load_recipe
+from graphstrap.reproduce.beside_recipes import changed_beside_mag
 from graphstrap.reproduce.cells import where_from
 from graphstrap.reproduce.ledger import Row
 from graphstrap.reproduce.mag_frozen import frozen_accuracy, propagation_accuracy
@@ -92,7 +93,9 @@ def mag_recipe(variant: str, dataset: str, *, quick: bool = False) -> Recipe:
 
 
 def mag_settings(variant: str, dataset: str, quick: bool) -> str:
-    digest = settings_digest(mag_recipe(variant, dataset, quick=quick), VARIANTS[variant].kind)
+    recipe, kind = mag_recipe(variant, dataset, quick=quick), VARIANTS[variant].kind
+    beside = changed_beside_mag(kind, is_frozen=recipe.method.name != "semi-supervised", quick=quick)
+    digest = settings_digest(recipe, kind, beside)
     return f"{'quick-' if quick else ''}mag-{digest}"
 
 

@@ -64,7 +64,7 @@ def fill_peaks(ledger: Ledger, how: Filling, *, variants: Sequence[str], dataset
 
 def _fill_cell(ledger: Ledger, how: Filling, dataset: str, variant: str) -> None:
     device = resolve_device(how.device)
-    found = find_peak(ledger, dataset, variant, device=device.type)
+    found = find_peak(ledger, dataset, variant, device=device.type, memory_limit=_limit(how))
     if found is not None and not how.again and not (found.get("oom") and found["memory_limit"] != _limit(how)):
         return
     try:
@@ -155,10 +155,14 @@ def peak_settings(variant: str, dataset: str, *, device: str) -> str:
     return f"memory-{device}-{settings_digest(peak_recipe(variant, dataset), 'memory')}"
 
 
-def find_peak(ledger: Ledger, dataset: str, variant: str, *, device: str) -> Row | None:
+def find_peak(
+    ledger: Ledger, dataset: str, variant: str, *, device: str, memory_limit: int | None = None
+) -> Row | None:
+    """What was measured or, where nothing was, that it does not fit: under this limit rather than under another."""
     settings = peak_settings(variant, dataset, device=device)
     found = ledger.find(dataset=dataset, variant=variant, settings=settings)
-    return found[-1] if found else None
+    order = sorted(found, key=lambda row: (not row.get("oom"), row.get("memory_limit") == memory_limit))
+    return order[-1] if order else None
 
 
 def generated_peaks(ledger: Ledger, variant: str, *, device: str) -> list[Row]:

@@ -7,6 +7,7 @@ import io
 from collections.abc import Sequence
 
 from graphstrap.reproduce.ledger import Ledger, Row
+from graphstrap.reproduce.memory import part_text
 from graphstrap.reproduce.paper import printed
 from graphstrap.reproduce.peaks import find_peak, fitted_exponent, generated_peaks
 from graphstrap.reproduce.render import Grid, Report, absent_notes, computed_on
@@ -35,7 +36,9 @@ def report_peaks(
     """Under a memory limit, what was measured to need more is shown as out of memory, too."""
     from graphstrap.reproduce.plots import plot_memory
 
-    peaks = {(v, d): find_peak(ledger, d, v, device=device) for v in variants for d in datasets}
+    peaks = {
+        (v, d): find_peak(ledger, d, v, device=device, memory_limit=memory_limit) for v in variants for d in datasets
+    }
     made = {v: generated_peaks(ledger, v, device=device) for v in variants}
     exponents = {v: fitted_exponent(rows) for v, rows in made.items()}
     rows = [*(row for row in peaks.values() if row is not None), *(row for own in made.values() for row in own)]
@@ -58,7 +61,7 @@ def peak_text(row: Row | None, limit: int | None, *, absent: str = "not measured
         return str(row["oom"])
     needed: int = row["peak_bytes"]
     if limit is not None and needed > limit:
-        return f"OOM: needs {needed / 1e9:.0f} GB of {limit / 1e9:.0f} GB"
+        return f"OOM: needs {part_text(needed, limit)}"
     return f"{needed / 1e9:.2f} GB"
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,8 +18,9 @@ from graphstrap.reproduce.variants import QUICK_NEGATIVES, QUICK_STEPS, VARIANTS
 
 LEGEND = (
     "Ours: mean ± standard deviation over seeds, each the mean of its splits (number of seeds). The paper's number and "
-    "the difference follow; * marks rows that the authors measured themselves, ! a difference that Welch's two-sided "
-    "t-test calls significant at 1 %, from the means, deviations and numbers of runs (the paper's: 20)."
+    "the difference follow; * marks rows that the authors measured themselves (deviations of single splits, not of "
+    "means over splits as ours), ! a difference that Welch's two-sided t-test calls significant at 1 %, from the "
+    "means, deviations and numbers of runs (the paper's: 20, assumed of rows that it copied, too)."
 )
 
 
@@ -47,24 +49,32 @@ def quick_notice(report: Report) -> str:
     """What was cut short, in one line; "" where nothing was."""
     if not report.quick:
         return ""
-    what = f"at most {QUICK_STEPS} steps and {QUICK_NEGATIVES} negatives, one seed, 3 splits"
+    seeds = "one seed unless more were asked for"
+    what = f"at most {QUICK_STEPS} steps and {QUICK_NEGATIVES} negatives, {seeds}, 3 splits"
     if report.table.kind == "memory":
-        what = "small generated graphs alone, and steps of at most 4 GB"
+        what = "smaller generated graphs, and steps of at most 4 GB"
     if report.table.kind == "entropy":
-        what = "30 steps of GATs with heads of 16, 16 and 32, one seed"
+        what = f"30 steps of GATs with heads of 16, 16 and 32, {seeds}"
     if report.table.kind == "mag":
-        what = "20 steps of narrow layers on a small synthetic graph, one seed"
+        what = f"20 steps of narrow layers on a small synthetic graph, {seeds}"
     return f"QUICK: {what}. No results: run without --quick for those."
 
 
 def report_accuracies(
-    table: Table, ledger: Ledger, *, variants: Sequence[str], datasets: Sequence[str], quick: bool
+    table: Table,
+    ledger: Ledger,
+    *,
+    variants: Sequence[str],
+    datasets: Sequence[str],
+    quick: bool,
+    memory_limit: int | None = None,
 ) -> Report:
     """A table of accuracies from what the ledger holds."""
     from graphstrap.reproduce.plots import plot_accuracies
 
-    cells = list(make_cells(table, ledger, variants=variants, datasets=datasets, quick=quick))
-    rows = {(v, d): find_rows(ledger, v, d, quick=quick) for v in variants for d in datasets}
+    limits: dict[str, Any] = {"quick": quick, "memory_limit": memory_limit}
+    cells = list(make_cells(table, ledger, variants=variants, datasets=datasets, **limits))
+    rows = {(v, d): find_rows(ledger, v, d, **limits) for v in variants for d in datasets}
     grids = [
         Grid(f"Protocol `{protocol}`, in %", *to_grid(cells, protocol=protocol))
         for protocol in dict.fromkeys(cell.protocol for cell in cells)
@@ -95,7 +105,8 @@ def computed_on(rows: Sequence[Row]) -> str:
         for row in rows
     )
     parts = [
-        f"{hardware}, PyTorch {torch}, source {sha} ({n} cells)" for (hardware, torch, sha), n in places.most_common()
+        f"{hardware}, PyTorch {torch}, source {sha} ({n} cell{'s' if n > 1 else ''})"
+        for (hardware, torch, sha), n in places.most_common()
     ]
     return "Computed on " + "; ".join(parts) + ". A + marks a source with uncommitted changes."
 
@@ -146,21 +157,36 @@ def _cost_grid(rows: dict[tuple[str, str], list[Row]], *, variants: Sequence[str
         for v in variants
         if any("train_seconds" in row for d in datasets for row in rows[v, d])
     ]
-    caption = "Seconds of training a seed; peak memory of the program that trained so many seeds together"
+    has_supervised = any(VARIANTS[v].kind.startswith("supervised-") for v in variants)
+    networks = " (supervised rows: of a network for each split and protocol)" if has_supervised else ""
+    caption = f"Seconds of training a seed{networks}; peak memory of the program that trained so many seeds together"
     return Grid(caption, ["method", *datasets], lines)
 
 
 def _cost_text(rows: Sequence[Row]) -> str:
     """`3.1 s; 0.44 GB, 20 seeds`."""
+    costs = _costs(rows)
+    if not costs:
+        return ""
+    text = f"{costs['train_seconds']:.1f} s"
+    if costs["peak_bytes"]:
+        number = costs["seeds_together"]
+        text += f"; {costs['peak_bytes'] / 1e9:.2f} GB, {number} seed{'s' if number > 1 else ''}"
+    return text
+
+
+def _costs(rows: Sequence[Row]) -> dict[str, Any]:
+    """Mean seconds over seeds, and the memory of the program that took most; nothing where nothing was computed."""
     timed = [row for row in rows if "train_seconds" in row]
     if not timed:
-        return ""
-    text = f"{np.mean([row['train_seconds'] for row in timed]):.1f} s"
+        return {}
     largest = max(timed, key=lambda row: row.get("peak_bytes") or 0)
-    if largest.get("peak_bytes"):
-        number = largest.get("seeds_together", 1)
-        text += f"; {largest['peak_bytes'] / 1e9:.2f} GB, {number} seed{'s' if number > 1 else ''}"
-    return text
+    return {
+        "train_seconds": round(float(np.mean([row["train_seconds"] for row in timed])), 3),
+        "evaluate_seconds": round(float(np.mean([row.get("evaluate_seconds", 0.0) for row in timed])), 3),
+        "peak_bytes": largest.get("peak_bytes"),
+        "seeds_together": largest.get("seeds_together", 1),
+    }
 
 
 def to_markdown(report: Report, *, picture: str = "") -> str:
@@ -181,7 +207,7 @@ def body_to_markdown(report: Report, *, picture: str = "") -> str:
 
 
 def to_csv(cells: Sequence[Cell], rows: dict[tuple[str, str], list[Row]]) -> str:
-    """One line for each cell and protocol."""
+    """One line for each cell and protocol, its costs as `_costs` gives them."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     names = ("method", "dataset", "protocol", "mean", "std", "seeds", "note", "paper", "paper_std", "difference", "p")
@@ -191,8 +217,9 @@ def to_csv(cells: Sequence[Cell], rows: dict[tuple[str, str], list[Row]]) -> str
         paper = cell.paper
         numbers = (None, None) if paper is None else (paper.mean, paper.std)
         about = (cell.variant, cell.dataset, cell.protocol)
-        ours = (cell.mean, cell.std, cell.num_seeds, cell.note)
-        last = (rows[cell.variant, cell.dataset] or [{}])[-1]
+        ours = (cell.mean, cell.std if cell.num_seeds > 1 else None, cell.num_seeds, cell.note)
+        own = rows[cell.variant, cell.dataset]
+        last = {**(own[-1] if own else {}), **_costs(own)}
         took = [last.get(name) for name in costs]
         writer.writerow([*about, *ours, *numbers, cell.difference, cell.p_value, *took])
     return buffer.getvalue()

@@ -18,7 +18,9 @@ from graphstrap.reproduce.peaks_report import report_peaks
 from graphstrap.reproduce.render import Grid, Report, absent_notes, computed_on, report_accuracies
 from graphstrap.reproduce.run import Filling, fill_ledger
 from graphstrap.reproduce.tables import Table, find_rows
+from graphstrap.reproduce.variants import VARIANTS
 
+_TITLES = [name.replace("_", " ") for name in NAMES]
 _WORK = {"entropy": ENTROPIES, "mag": MAG}  # of the kinds whose cells are no accuracies
 _CURVES_LEGEND = (
     "Mean over the first seeds; spread is the standard deviation over nodes divided by the mean norm, 0 after a "
@@ -57,16 +59,16 @@ def make_report(
 ) -> Report:
     """What the ledger holds of a table; of table 1, what was measured on this kind of device, "cpu" or "cuda"."""
     variants, datasets = variants or table.variants, datasets or table.datasets
+    limits: dict[str, Any] = {"memory_limit": memory_limit, "quick": quick}
     if table.kind == "memory":
-        limits: dict[str, Any] = {"device": device, "memory_limit": memory_limit, "quick": quick}
-        return report_peaks(table, ledger, variants=variants, datasets=datasets, **limits)
+        return report_peaks(table, ledger, variants=variants, datasets=datasets, device=device, **limits)
     if table.kind == "entropy":
         return report_entropies(table, ledger, variants=variants, datasets=datasets, quick=quick)
     if table.kind == "mag":
         return report_mag(table, ledger, variants=variants, datasets=datasets, quick=quick)
     if table.kind == "curves":
         return _report_curves(table, ledger, variants=variants, datasets=datasets, quick=quick)
-    report = report_accuracies(table, ledger, variants=variants, datasets=datasets, quick=quick)
+    report = report_accuracies(table, ledger, variants=variants, datasets=datasets, **limits)
     if table.name == "projector":
         grid = compare_rows(ledger, "bgrl-projector", "bgrl", datasets=datasets, quick=quick)
         return replace(report, grids=[*report.grids, grid])
@@ -81,14 +83,16 @@ def _report_curves(
     rows = {(d, v): find_rows(ledger, v, d, quick=quick) for d in datasets for v in variants}
     curves = {key: curve for key, own in rows.items() if (curve := mean_curve(own)) is not None}
     shown = [row for key in curves for row in rows[key] if row.get("curve")]
-    lines = [[*key, *_course(curve)] for key, curve in curves.items()]
-    grid = Grid("At the first step, half way and at the last", ["graph", "method", *NAMES], lines)
+    lines = [[d, VARIANTS[v].title, *_course(curves.get((d, v)))] for d, v in rows]
+    grid = Grid("At the first step, half way and at the last", ["graph", "method", *_TITLES], lines)
     notes = [_CURVES_LEGEND, *absent_notes(shown, datasets), *([computed_on(shown)] if shown else [])]
     draw = (lambda path: plot_curves(curves, path)) if curves else None
     return Report(table, quick, [grid], notes, curves_to_csv(curves), draw)
 
 
-def _course(curve: Curve) -> list[str]:
+def _course(curve: Curve | None) -> list[str]:
     """`1.02, 0.31, 0.28` for each of the quantities."""
+    if curve is None:
+        return ["not computed", *([""] * (len(NAMES) - 1))]
     places = (0, len(curve["step"]) // 2, -1)
     return [", ".join(f"{curve[name][place]:.3g}" for place in places) if name in curve else "" for name in NAMES]

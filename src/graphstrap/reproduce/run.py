@@ -19,7 +19,7 @@ from graphstrap.free_memory import free_memory
 from graphstrap.graph import Graph
 from graphstrap.ops import resolve_device
 from graphstrap.parallel import ALONE, Workers
-from graphstrap.reproduce.cells import compute_cells
+from graphstrap.reproduce.cells import compute_cells, identity_of, refusal_of
 from graphstrap.reproduce.curves import NUM_CURVE_SEEDS
 from graphstrap.reproduce.deadline import Deadline, TimeUpError, expected_seconds
 from graphstrap.reproduce.ledger import Ledger, Row
@@ -68,12 +68,14 @@ class Work:
         settings: tells one set of settings of a row on a graph from another: (row, graph, quick).
         compute: a row for each seed: (graph, row, how, seeds).
         together: how many seeds are computed in one program: (graph, row, how).
+        is_refused: whether a row does not fit the memory limit that was asked for: (graph, row, how).
     """
 
     load: Callable[[str, Filling], Graph]
     settings: Callable[[str, str, bool], str]
     compute: Callable[[Graph, str, Filling, Sequence[int]], list[Row]]
     together: Callable[[Graph, str, Filling], int] = lambda graph, variant, how: 1
+    is_refused: Callable[[Graph, str, Filling], bool] = lambda graph, variant, how: False
 
 
 def fill_ledger(
@@ -117,19 +119,32 @@ def _fill_row(
         return
     settings = work.settings(variant, graph.name, how.quick)
     cell = {"dataset": graph.name, "variant": name_in_ledger(variant), "settings": settings}
-    todo = [seed for seed in how.workers.share(seeds) if how.again or not _has(table, ledger, how, seed=seed, **cell)]
+    is_refused = work.is_refused(graph, variant, how)
+    found = ledger.find(**cell)
+    identity = identity_of(graph) if any(row.get("graph") for row in found) else None
+    known = [row for row in found if row.get("graph") in (None, identity)]
+    todo = [
+        seed
+        for seed in how.workers.share(seeds)
+        if how.again
+        or not _has(table, how, [row for row in known if row["seed"] == seed], seed=seed, is_refused=is_refused)
+    ]
+    num_left, device = 0, resolve_device(how.device).type
     for group in _groups(todo, how.together or work.together(graph, variant, how)):
-        device = resolve_device(how.device).type
         expected = expected_seconds(ledger, num_seeds=len(group), device=device, **cell)
         if expected > how.deadline.seconds_left:
-            how.note(f"{name}, seeds {group}: left for later, they take about {expected:.0f} s")
+            num_left += len(group)
             continue
         how.note(f"{name}, seeds {group[0]} to {group[-1]}" if len(group) > 1 else f"{name}, seed {group[0]}")
         try:
-            ledger.add(work.compute(graph, variant, how, group))
-        except (InputError, DivergedError, RuntimeError, ValueError) as error:
-            how.warn(f"{name}: failed: {' '.join(str(error).split())[:300]}")
+            rows = work.compute(graph, variant, how, group)
+        except (InputError, DivergedError, MemoryError, RuntimeError, ValueError) as error:
+            how.warn(f"{name}: failed: {' '.join(str(error).split())[:300] or 'out of memory'}")
             return
+        ledger.add(rows)  # a ledger that cannot be written ends it all
+    if num_left:
+        seconds = expected_seconds(ledger, num_seeds=num_left, device=device, **cell)
+        how.note(f"{name}: {num_left} seed{'s' if num_left > 1 else ''} left for later, about {seconds:.0f} s in all")
 
 
 def _compute(graph: Graph, variant: str, how: Filling, seeds: Sequence[int]) -> list[Row]:
@@ -170,12 +185,23 @@ def _groups(seeds: Sequence[int], size: int) -> Iterator[list[int]]:
         yield list(seeds[first : first + size])
 
 
-def _has(table: Table, ledger: Ledger, how: Filling, *, seed: int, **cell: str) -> bool:
-    """Whether a cell stands in the ledger; one that ran out of memory does so only for the same limit."""
-    found = ledger.find(seed=seed, **cell)
+def _has(table: Table, how: Filling, found: Sequence[Row], *, seed: int, is_refused: bool) -> bool:
+    """Whether a cell is among the rows found of it. One that ran out of memory stands for the same limit alone, and one
+    that was computed stands for no limit that refuses it."""
+    if any(row.get("oom") and row.get("memory_limit") == how.memory_limit for row in found):
+        return True
+    computed = [row for row in found if not row.get("oom") and not is_refused]
     if table.kind == "curves" and seed < NUM_CURVE_SEEDS:
-        return any(row.get("curve") for row in found)
-    return any(not row.get("oom") or row.get("memory_limit") == how.memory_limit for row in found)
+        return any(row.get("curve") for row in computed)
+    return bool(computed)
+
+
+def _is_refused(graph: Graph, variant: str, how: Filling) -> bool:
+    if how.memory_limit is None:
+        return False
+    device = resolve_device(how.device)
+    refused = refusal_of(graph, variant, device=device, quick=how.quick, memory_limit=how.memory_limit)
+    return refused is not None
 
 
 ACCURACIES = Work(
@@ -183,4 +209,5 @@ ACCURACIES = Work(
     settings=lambda variant, dataset, quick: settings_id(variant, dataset, quick=quick),
     compute=_compute,
     together=seeds_together,
+    is_refused=_is_refused,
 )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from graphstrap.datasets import DATASETS
+from graphstrap.datasets import DATASETS, find_name
 from graphstrap.datasets.sources import Published
 from graphstrap.errors import InputError
 from graphstrap.reproduce.cells import protocols_of, summarize
+from graphstrap.reproduce.curves import has_curve
 from graphstrap.reproduce.ledger import Ledger, Row
 from graphstrap.reproduce.paper import Printed, printed, table_title
 from graphstrap.reproduce.variants import VARIANTS, find_variant, name_in_ledger, settings_id, why_not
@@ -53,7 +54,7 @@ class Cell:
     mean: float | None
     std: float | None
     num_seeds: int
-    note: str  # OOM, "not computed", "not at hand"
+    note: str  # OOM, "not computed", "no data here", ...
     paper: Printed | None
     p_value: float | None  # of Welch's test between ours and the paper's, where both have a spread
 
@@ -209,7 +210,21 @@ def chosen_variants(table: Table, names: Sequence[str] | None, *, exactly: bool 
     """The rows that were asked for, or the table's own; unless `exactly`, those asked for that the table has."""
     for name in names or ():
         find_variant(name)
-    return [name for name in names or table.variants if exactly or name in table.variants]
+        if exactly and not _has_room(table, name):
+            fitting = [other for other in VARIANTS if _has_room(table, other)]
+            raise InputError(f"{table.name} has no room for the method {name!r}: take some of {', '.join(fitting)}")
+    return [name for name in dict.fromkeys(names or table.variants) if exactly or name in table.variants]
+
+
+def _has_room(table: Table, variant: str) -> bool:
+    """Whether a method can stand in a table of this kind."""
+    if table.kind == "memory":
+        return variant in table.variants
+    if table.kind == "curves":
+        return has_curve(variant)
+    if table.kind == "entropy":
+        return VARIANTS[variant].encoder == "gat"
+    return variant.startswith("mag-") == (table.kind == "mag")
 
 
 def chosen_datasets(
@@ -217,7 +232,8 @@ def chosen_datasets(
 ) -> list[str]:
     """The graphs that were asked for, or the table's own; unless `exactly`, those asked for that the table has."""
     usual = (table.quick_datasets if quick else ()) or table.datasets
-    return [name for name in names or usual if exactly or name in usual]
+    known = [name if name in (*table.datasets, *usual) else find_name(name) for name in names or usual]
+    return [name for name in dict.fromkeys(known) if exactly or name in usual]
 
 
 def seeds_for(table: Table, variant: str, asked: int | None, *, quick: bool) -> range:
@@ -233,20 +249,35 @@ def seeds_for(table: Table, variant: str, asked: int | None, *, quick: bool) -> 
 
 
 def make_cells(
-    table: Table, ledger: Ledger, *, variants: Sequence[str], datasets: Sequence[str], quick: bool
+    table: Table,
+    ledger: Ledger,
+    *,
+    variants: Sequence[str],
+    datasets: Sequence[str],
+    quick: bool,
+    memory_limit: int | None = None,
 ) -> Iterator[Cell]:
     """Every cell of a table, under every protocol, from what the ledger holds."""
     for variant in variants:
         for dataset in datasets:
             for protocol in protocols_of(dataset):
-                yield make_cell(table, ledger, variant, dataset, protocol, quick=quick)
+                yield make_cell(table, ledger, variant, dataset, protocol, quick=quick, memory_limit=memory_limit)
 
 
-def make_cell(table: Table, ledger: Ledger, variant: str, dataset: str, protocol: str, *, quick: bool) -> Cell:
+def make_cell(
+    table: Table,
+    ledger: Ledger,
+    variant: str,
+    dataset: str,
+    protocol: str,
+    *,
+    quick: bool,
+    memory_limit: int | None = None,
+) -> Cell:
     paper = printed(table.name, variant, dataset)
     if why_not(variant, dataset):
         return Cell(variant, dataset, protocol, None, None, 0, why_not(variant, dataset), paper, None)
-    rows = find_rows(ledger, variant, dataset, quick=quick)
+    rows = find_rows(ledger, variant, dataset, quick=quick, memory_limit=memory_limit)
     found = summarize(rows, protocol=protocol)
     if found is None:
         usual = "no data here" if dataset in SELDOM_AT_HAND and not ledger.find(dataset=dataset) else "not computed"
@@ -256,12 +287,28 @@ def make_cell(table: Table, ledger: Ledger, variant: str, dataset: str, protocol
     return Cell(variant, dataset, protocol, mean, std, number, "", paper, _welch(mean, std, number, paper))
 
 
-def find_rows(ledger: Ledger, variant: str, dataset: str, *, quick: bool) -> list[Row]:
-    """The seeds of a row on a graph, as its settings are now."""
+def find_rows(ledger: Ledger, variant: str, dataset: str, *, quick: bool, memory_limit: int | None = None) -> list[Row]:
+    """The seeds of a row on a graph, as its settings are now; under a memory limit that it did not fit, those that say
+    so."""
     if why_not(variant, dataset):
         return []
     settings = settings_id(variant, dataset, quick=quick)
-    return ledger.find(dataset=dataset, variant=name_in_ledger(variant), settings=settings)
+    rows = _of_one_graph(ledger.find(dataset=dataset, variant=name_in_ledger(variant), settings=settings))
+    refused = [row for row in rows if row.get("oom")]
+    refused_here = [row for row in refused if row.get("memory_limit") == memory_limit]
+    computed = [row for row in rows if not row.get("oom")]
+    if memory_limit is not None and refused_here:
+        return refused_here
+    return computed or refused_here or refused
+
+
+def _of_one_graph(rows: list[Row]) -> list[Row]:
+    """Without those of a graph that has had the same name before; older rows do not say which graph it was."""
+    known = [row for row in rows if row.get("graph")]
+    if not known:
+        return rows
+    newest = max(known, key=lambda row: float(row.get("time", 0)))["graph"]
+    return [row for row in rows if row.get("graph") in (None, newest)]
 
 
 def _welch(mean: float, std: float, number: int, paper: Printed | None) -> float | None:

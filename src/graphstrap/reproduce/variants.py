@@ -16,6 +16,7 @@ from graphstrap.encoders import ENCODERS
 from graphstrap.errors import InputError
 from graphstrap.recipe import SECTIONS, Recipe
 from graphstrap.recipe_files import load_recipe, shipped_recipes
+from graphstrap.reproduce.beside_recipes import changed_beside
 
 # --quick: so many steps, fewer where each takes long, and so many negatives where there would be all nodes.
 QUICK_STEPS = 100
@@ -89,14 +90,15 @@ def settings_id(name: str, dataset: str, *, quick: bool) -> str:
     """Tells one set of settings of a row from another; `quick-` in front where training was cut short."""
     kind = VARIANTS[name].kind
     recipe = recipe_of(name, dataset, quick=quick) if kind in ("trained", "random-init") else Recipe()
-    digest = settings_digest(recipe, kind)
+    digest = settings_digest(recipe, kind, changed_beside(kind, quick=quick))
     return f"quick-{digest}" if quick else digest
 
 
-def settings_digest(recipe: Recipe, kind: str) -> str:
-    """A hash of the settings that are not the usual ones: a setting that is added to recipes later, with a usual value
-    that changes nothing, leaves it as it is."""
-    return hashlib.sha256(json.dumps([kind, changed_settings(recipe)]).encode()).hexdigest()[:12]
+def settings_digest(recipe: Recipe, kind: str, beside: Settings | None = None) -> str:
+    """A hash of the settings that are not the usual ones, in the recipe and `beside` it: a setting that is added to
+    recipes later, with a usual value that changes nothing, leaves it as it is."""
+    changed = [kind, changed_settings(recipe), *([beside] if beside else [])]
+    return hashlib.sha256(json.dumps(changed).encode()).hexdigest()[:12]
 
 
 def changed_settings(recipe: Recipe) -> dict[str, Any]:
