@@ -40,7 +40,7 @@ def evaluate(
     if protocol == "links":
         if len(folders) > 1:
             o.note(f"note: of {len(folders)} seeds, links takes the first", quiet=quiet)
-        found = score_links(model, graph, num_runs=runs or 1, refit=refit, baselines=baselines)
+        found = score_links(model, graph, num_runs=runs or 1, refit=refit, baselines=baselines, progress=not quiet)
         if as_json:
             o.print_json(found[model.recipe_.method.name].to_dict())
         else:
