@@ -106,6 +106,10 @@ def test_keeping_loops_and_duplicates() -> None:
         ({"source": [0], "target": [1], "labels": [0, None]}, "labels must be numbers, got 'None'.*-1 for none"),
         ({"source": [0], "target": [1], "edge_types": ["u"]}, "edge_types must be numbers.*edge_type_names"),
         ({"source": [0], "target": [1], "edge_weights": ["u"]}, "edge_weights must be numbers"),
+        ({"source": [0], "target": [1], "y": [0, 1]}, "no argument y: did you mean labels"),
+        ({"source": [0], "target": [1], "label": [0, 1]}, "no argument label: did you mean labels"),
+        ({"source": [0], "target": [1], "edge_weight": [1.0]}, "no argument edge_weight: did you mean edge_weights"),
+        ({"source": [0], "target": [1], "colour": 3}, "no argument colour: see the fields of gs.Graph"),
     ],
 )
 def test_wrong_arguments_are_named(arguments: dict[str, object], words: str) -> None:

@@ -42,17 +42,23 @@ class Cleaning:
     def __str__(self) -> str:
         done = [
             f"{self.num_unknown_dropped:,} that name an unknown node dropped" if self.num_unknown_dropped else "",
-            f"{self.num_self_loops_dropped:,} self-loops dropped" if self.num_self_loops_dropped else "",
-            f"{self.num_reverse_edges_added:,} reverse edges added" if self.num_reverse_edges_added else "",
-            f"{self.num_duplicates_merged:,} duplicates merged" if self.num_duplicates_merged else "",
+            f"{_counted(self.num_self_loops_dropped, 'self-loop')} dropped" if self.num_self_loops_dropped else "",
+            f"{_counted(self.num_reverse_edges_added, 'reverse edge')} added" if self.num_reverse_edges_added else "",
+            f"{_counted(self.num_duplicates_merged, 'duplicate')} merged" if self.num_duplicates_merged else "",
         ]
-        said = f"{self.num_edges_given:,} edges given; " + (", ".join(d for d in done if d) or "nothing to clean")
+        said = f"{_counted(self.num_edges_given, 'edge')} given; " + (
+            ", ".join(d for d in done if d) or "nothing to clean"
+        )
         if not self.num_ids_in_both:
             return said
         return (
             f"{said}\nnote: {self.num_ids_in_both:,} ids are in both id columns, and each is one node: if the columns "
             "are of two kinds, such as user 5 and film 5, make the ids distinct, such as u5 and m5"
         )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,23 @@ def test_evaluate_prints_baselines_and_names_the_protocol(fitted: Path, capsys: 
     assert all(word in text for word in ("largest class", "raw features", "random init", "bgrl", "reference"))
 
 
+def test_evaluate_says_which_protocol_suits_the_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = [f"u{i}" for i in range(60)]
+    (tmp_path / "edges.csv").write_text("\n".join(["from,to", *(f"{a},{b}" for a, b in pairwise(names))]) + "\n")
+    for number, many in enumerate((54, 53, 0)):
+        last = "label" if many else "y"
+        rows = [f"{name},{i % 7},{int(i < many) if many else i}" for i, name in enumerate(names)]
+        nodes, folder = tmp_path / f"nodes{number}.csv", str(tmp_path / f"run{number}")
+        nodes.write_text("\n".join([f"id,x,{last}", *rows]) + "\n")
+        tables = ["--edges", str(tmp_path / "edges.csv"), "--nodes", str(nodes)]
+        assert run(["fit", *tables, "--run", folder, *FAST]) == 0
+        capsys.readouterr()
+        assert run(["evaluate", folder, "--runs", "1"]) == (0 if many else 2)
+        text = capsys.readouterr().err
+        assert ("--protocol auc" in text) == (many == 54)
+        assert ("--protocol links" in text) == (many == 0)
+
+
 def test_links_are_evaluated_without_labels(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = output(capsys, "evaluate", fitted, "--protocol", "links", "--runs", "2", "--json")
     assert (result["protocol"], result["metric"], len(result["runs"])) == ("links", "auc", 2)
@@ -255,6 +273,8 @@ def test_information_and_datasets(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "words"),
     [
         (["fit", "no-such-data", "--run", "RUN"], "no-such-data"),
+        (["fit", "edges.csv", "--run", "RUN"], "edges.csv is a table, not a dataset: on the command line give"),
+        (["fit", "edges.csv", "nodes.csv", "--run", "RUN"], "got nodes.csv too: give tables with --edges and --nodes"),
         (["fit", "--run", "RUN"], "name one source"),
         (["fit", "digits"], "--run DIR"),
         (["fit", "digits", "--run", "."], "exists"),

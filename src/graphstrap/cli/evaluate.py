@@ -18,6 +18,8 @@ from graphstrap.graph import Graph
 from graphstrap.hidden_edges import score_links
 from graphstrap.seeds import evaluate_runs, over_seeds, seed_folders
 
+_ONE_IS_RARE = 90.0  # percent that the other class has, or more
+
 
 def evaluate(
     folder: o.RunFolder,
@@ -48,7 +50,10 @@ def evaluate(
         return
     runs = runs or 5
     if graph.labels is None:
-        raise InputError("the graph has no labels to evaluate with: give the node table a label column and fit again")
+        raise InputError(
+            "the graph has no labels to evaluate with: take --protocol links, which needs none, or give the node table "
+            "a label column and fit again"
+        )
     by_seed = evaluate_runs(folders, graph, protocol=protocol, num_runs=runs, device=device)
     result = over_seeds(list(by_seed.values()))
     saw_labels = has_seen_test_labels(model.recipe_, graph, protocol=protocol)
@@ -60,7 +65,12 @@ def evaluate(
         o.print_json({**result.to_dict(), **warning, **(several if len(by_seed) > 1 else {})})
         return
     if baselines and result.metric == "accuracy":
-        print(f"{'largest class':14s} {_largest_class(graph):6.2f}")
+        largest = _largest_class(graph)
+        print(f"{'largest class':14s} {largest:6.2f}")
+        if graph.num_classes == 2 and largest >= _ONE_IS_RARE:
+            o.note(
+                "note: one of the two classes is rare, and accuracy hardly asks for it: see --protocol auc", quiet=quiet
+            )
     rows = {}
     if baselines and (raw := raw_features(graph)) is not None:
         rows["raw features"] = evaluate_embeddings(raw, graph, protocol=protocol, num_runs=runs)
