@@ -203,6 +203,28 @@ def test_evaluate_prints_baselines_and_names_the_protocol(fitted: Path, capsys: 
     assert all(word in text for word in ("largest class", "raw features", "random init", "bgrl", "reference"))
 
 
+def test_evaluate_says_what_to_do_where_raw_features_are_better(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Links say nothing, features name the class."""
+    random = np.random.default_rng(0)
+    ends = [(i, int(j)) for i in range(200) for j in random.integers(0, 200, 3)]
+    (tmp_path / "edges.csv").write_text("\n".join(["from,to", *(f"u{i},u{j}" for i, j in ends)]) + "\n")
+    rows = [f"u{i}," + ",".join(f"{v:.3f}" for v in random.normal(i % 2, 0.7, 40)) + f",{i % 2}" for i in range(200)]
+    header = ",".join(["id", *(f"x{j}" for j in range(40)), "label"])
+    (tmp_path / "nodes.csv").write_text("\n".join([header, *rows]) + "\n")
+    tables = ["--edges", str(tmp_path / "edges.csv"), "--nodes", str(tmp_path / "nodes.csv")]
+    for weight, is_drowned in (("0.01", True), ("100", False)):
+        folder = str(tmp_path / weight)
+        own = ["--set", "encoder.own_features=40", "--set", f"encoder.own_weight={weight}"]
+        assert run(["fit", *tables, "--run", folder, *FAST, *own]) == 0
+        capsys.readouterr()
+        assert run(["evaluate", folder, "--runs", "3"]) == 0
+        text = capsys.readouterr().err
+        assert ("raw features are better" in text) == is_drowned
+        assert ("--set encoder.own_weight=0.04" in text) == is_drowned
+
+
 def test_evaluate_says_which_protocol_suits_the_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = [f"u{i}" for i in range(60)]
     (tmp_path / "edges.csv").write_text("\n".join(["from,to", *(f"{a},{b}" for a, b in pairwise(names))]) + "\n")

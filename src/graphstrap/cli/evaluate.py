@@ -83,6 +83,13 @@ def evaluate(
         for seed, one in by_seed.items():
             print(f"seed {seed:<9d} {one.mean:6.2f} ± {one.std:.2f}")
     _print_rows(rows)
+    raw_row = rows.get("raw features")
+    if appended and raw_row is not None and raw_row.mean > result.mean + result.std:
+        o.note(
+            "note: raw features are better: fit again, with a node's own columns counting more: "
+            f"--set encoder.own_weight={4 * model.recipe_.encoder.own_weight:g}",
+            quiet=quiet,
+        )
     if appended:
         print(f"+ own: {model.model_.num_own_columns} columns of the node's own features stand beside the embedding")
 
