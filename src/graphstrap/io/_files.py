@@ -175,7 +175,7 @@ def open_table(
     if not isinstance(name, str | os.PathLike):
         raise InputError(
             f"a table is the path of a CSV or Parquet file, got a {type(name).__name__}: write it to a file first, "
-            "as a pandas DataFrame does with to_parquet(path, index=False)"
+            "as a pandas DataFrame does with to_csv(path, index=False)"
         )
     name = os.fspath(name)
     paths = _expand(name)
