@@ -15,6 +15,7 @@ _LARGEST_TYPE = 65_535
 _NUMBER_THE_NODES = (
     "number the nodes from 0 up and give their names as ids=..., or read a table with names in it by gs.read_tables"
 )
+_NUMBER_THE_CLASSES = "number the classes from 0 up, -1 for none, and give their names as class_names=..."
 _NUMBER_THE_TYPES = "number the types from 0 up and give their names as edge_type_names=..."
 
 
@@ -183,6 +184,17 @@ def as_integers(name: str, values: Any) -> Tensor:
     if tensor.dim() != 1 or tensor.is_floating_point():
         raise ValueError(f"{name} must be one row of integers, got {tensor.dtype} of shape {tuple(tensor.shape)}")
     return tensor.long().cpu()
+
+
+def as_labels(values: Any) -> Tensor:
+    """Classes as integers, also where they come as 0.0 and 1.0, or as true and false; several a node are left alone."""
+    labels = as_numbers("labels", values, fix=_NUMBER_THE_CLASSES)
+    if labels.dim() != 1:
+        return labels
+    wrong = labels[labels != labels.trunc()] if labels.is_floating_point() else labels[:0]  # as NaN is
+    if len(wrong):
+        raise InputError(f"labels must be whole numbers, got {wrong[0]:g}: {_NUMBER_THE_CLASSES}")
+    return labels.long()
 
 
 def as_floats(name: str, values: Any) -> Tensor | None:

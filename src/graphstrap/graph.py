@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from graphstrap.blocks import Block, Features, as_features, block_tensors, readable
-from graphstrap.edge_table import Cleaning, EdgeTable, as_numbers, clean_edges, count_nodes, numbers_as_names
+from graphstrap.edge_table import Cleaning, EdgeTable, as_labels, clean_edges, count_nodes, numbers_as_names
 from graphstrap.errors import InputError
 from graphstrap.fingerprint import fingerprint_of
 from graphstrap.shapes import check_graphs, check_lengths, check_types
@@ -29,7 +29,6 @@ from graphstrap.sparse import row_starts
 Move = Callable[[Tensor], Tensor]
 
 _NAMES_ELSEWHERE = {"y": "labels", "edge_attr": "edge_columns", "weight": "edge_weights"}
-_NUMBER_THE_CLASSES = "number the classes from 0 up, -1 for none, and give their names as class_names=..."
 
 
 class Transpose(NamedTuple):
@@ -301,7 +300,7 @@ class Graph:
             indptr=row_starts(counts),
             indices=table.source.to(torch.int32 if num_nodes < 2**31 else torch.int64),
             features=rest.pop("features", (x,)),
-            labels=None if labels is None else as_numbers("labels", labels, fix=_NUMBER_THE_CLASSES),
+            labels=None if labels is None else as_labels(labels),
             edge_types=table.types,
             edge_type_names=edge_type_names,
             edge_weights=table.weights,
