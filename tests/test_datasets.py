@@ -56,6 +56,8 @@ def test_names_are_forgiving_and_the_nearest_is_offered(folders: Path) -> None:
         load("my-grap")
     with pytest.raises(InputError, match="graphstrap datasets"):
         load("zzzzzzzz")
+    with pytest.raises(InputError, match=r"edges.parquet is a table.*gs.read_tables\(edges, nodes\)"):
+        load("edges.parquet")
     with pytest.raises(InputError, match="is not a file"):
         load("none.npz")
 

@@ -35,7 +35,7 @@ def test_nodes_are_counted_from_edges_and_rows() -> None:
 
 def test_cleaning_speaks() -> None:
     assert (
-        str(Cleaning(10, 1, 2, 3)) == "10 edges given; 1 self-loops dropped, 3 reverse edges added, 2 duplicates merged"
+        str(Cleaning(10, 1, 2, 3)) == "10 edges given; 1 self-loop dropped, 3 reverse edges added, 2 duplicates merged"
     )
     assert str(Cleaning(7).with_unknown(3)) == "10 edges given; 3 that name an unknown node dropped"
     assert "note: 2,000 ids are in both" in str(Cleaning(7, num_ids_in_both=2000))

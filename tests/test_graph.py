@@ -104,13 +104,29 @@ def test_keeping_loops_and_duplicates() -> None:
         ({"source": [0], "target": [1], "x": [[1], [1, 2]]}, "x must have as many numbers in each row"),
         ({"source": [0], "target": [1], "labels": ["u", "v"]}, "labels must be numbers, got 'u'.*class_names"),
         ({"source": [0], "target": [1], "labels": [0, None]}, "labels must be numbers, got 'None'.*-1 for none"),
+        ({"source": [0], "target": [1], "labels": [0, float("nan")]}, "whole numbers, got nan: .*-1 for none"),
+        (
+            {"source": [0], "target": [1], "labels": torch.tensor([0, 1.5])},
+            "whole numbers, got 1.5: number the classes",
+        ),
         ({"source": [0], "target": [1], "edge_types": ["u"]}, "edge_types must be numbers.*edge_type_names"),
         ({"source": [0], "target": [1], "edge_weights": ["u"]}, "edge_weights must be numbers"),
+        ({"source": [0], "target": [1], "y": [0, 1]}, "no argument y: did you mean labels"),
+        ({"source": [0], "target": [1], "label": [0, 1]}, "no argument label: did you mean labels"),
+        ({"source": [0], "target": [1], "edge_weight": [1.0]}, "no argument edge_weight: did you mean edge_weights"),
+        ({"source": [0], "target": [1], "colour": 3}, "no argument colour: see the fields of gs.Graph"),
     ],
 )
 def test_wrong_arguments_are_named(arguments: dict[str, object], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Graph.from_edges(**arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("labels", [[0.0, 1.0, -1.0], np.array([0, 1, -1], np.int8), torch.tensor([0.0, 1.0, -1.0])])
+def test_classes_are_integers_however_they_are_written(labels: object) -> None:
+    graph = Graph.from_edges([0, 1], [1, 2], labels=labels)
+    assert graph.labels is not None
+    assert (graph.labels.dtype, graph.labels.tolist()) == (torch.int64, [0, 1, -1])
 
 
 def test_tables_of_pandas_are_arrays() -> None:

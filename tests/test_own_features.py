@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 from conftest import make_communities
 from graphstrap.errors import InputError
+from graphstrap.estimator import BGRL
+from graphstrap.graph import Graph
 from graphstrap.own_features import OwnFeatures
 from graphstrap.sparse import SparseMatrix
+
+BRIEF = {"train.steps": 2, "encoder.hidden_sizes": [8], "encoder.embedding_size": 8, "encoder.own_features": 3}
 
 
 def test_all_columns_keep_every_angle() -> None:
@@ -21,6 +27,19 @@ def test_all_columns_keep_every_angle() -> None:
     appended = OwnFeatures.fit(graph, num_columns=30).append_to(torch.ones(100, 2), graph)[:, 2:]
     unit = torch.nn.functional.normalize(dense, dim=1)
     torch.testing.assert_close(appended @ appended.T, unit @ unit.T, rtol=1e-3, atol=1e-4)
+
+
+def test_a_weight_scales_own_columns_alone(communities: Graph, tmp_path: Path) -> None:
+    plain, weighted = (
+        BGRL(settings={**BRIEF, "encoder.own_weight": weight}, device="cpu").fit(communities) for weight in (1.0, 4.0)
+    )
+    expected = plain.embed(communities) * np.array([1.0] * 8 + [4.0] * 3, dtype=np.float32)
+    assert np.array_equal(weighted.embed(communities), expected)
+    weighted.save(tmp_path / "model")
+    assert np.array_equal(BGRL.load(tmp_path / "model").embed(communities), expected)
+    settings = {**BRIEF, "encoder.own_weight": 4.0, "train.steps": 1}
+    warm = BGRL(settings=settings, device="cpu").fit(communities, start_from=plain).embed(communities)
+    assert np.array_equal(warm[:, 8:], expected[:, 8:])
 
 
 def test_more_columns_than_features_are_cut_and_several_types_refused() -> None:

@@ -15,6 +15,7 @@ _LARGEST_TYPE = 65_535
 _NUMBER_THE_NODES = (
     "number the nodes from 0 up and give their names as ids=..., or read a table with names in it by gs.read_tables"
 )
+_NUMBER_THE_CLASSES = "number the classes from 0 up, -1 for none, and give their names as class_names=..."
 _NUMBER_THE_TYPES = "number the types from 0 up and give their names as edge_type_names=..."
 
 
@@ -42,17 +43,23 @@ class Cleaning:
     def __str__(self) -> str:
         done = [
             f"{self.num_unknown_dropped:,} that name an unknown node dropped" if self.num_unknown_dropped else "",
-            f"{self.num_self_loops_dropped:,} self-loops dropped" if self.num_self_loops_dropped else "",
-            f"{self.num_reverse_edges_added:,} reverse edges added" if self.num_reverse_edges_added else "",
-            f"{self.num_duplicates_merged:,} duplicates merged" if self.num_duplicates_merged else "",
+            f"{_counted(self.num_self_loops_dropped, 'self-loop')} dropped" if self.num_self_loops_dropped else "",
+            f"{_counted(self.num_reverse_edges_added, 'reverse edge')} added" if self.num_reverse_edges_added else "",
+            f"{_counted(self.num_duplicates_merged, 'duplicate')} merged" if self.num_duplicates_merged else "",
         ]
-        said = f"{self.num_edges_given:,} edges given; " + (", ".join(d for d in done if d) or "nothing to clean")
+        said = f"{_counted(self.num_edges_given, 'edge')} given; " + (
+            ", ".join(d for d in done if d) or "nothing to clean"
+        )
         if not self.num_ids_in_both:
             return said
         return (
             f"{said}\nnote: {self.num_ids_in_both:,} ids are in both id columns, and each is one node: if the columns "
             "are of two kinds, such as user 5 and film 5, make the ids distinct, such as u5 and m5"
         )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 @dataclass(frozen=True)
@@ -177,6 +184,17 @@ def as_integers(name: str, values: Any) -> Tensor:
     if tensor.dim() != 1 or tensor.is_floating_point():
         raise ValueError(f"{name} must be one row of integers, got {tensor.dtype} of shape {tuple(tensor.shape)}")
     return tensor.long().cpu()
+
+
+def as_labels(values: Any) -> Tensor:
+    """Classes as integers, also where they come as 0.0 and 1.0, or as true and false; several a node are left alone."""
+    labels = as_numbers("labels", values, fix=_NUMBER_THE_CLASSES)
+    if labels.dim() != 1:
+        return labels
+    wrong = labels[labels != labels.trunc()] if labels.is_floating_point() else labels[:0]  # as NaN is
+    if len(wrong):
+        raise InputError(f"labels must be whole numbers, got {wrong[0]:g}: {_NUMBER_THE_CLASSES}")
+    return labels.long()
 
 
 def as_floats(name: str, values: Any) -> Tensor | None:

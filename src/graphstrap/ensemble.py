@@ -55,7 +55,7 @@ def begin_folds(
         member.create_run(run / f"fold-{fold.number}", model, folded, source=source)
 
 
-def resume_folds(folder: Path, graph: Graph | None = None, *, progress: bool = False) -> list[Run]:
+def resume_folds(folder: Path, graph: Graph | None = None, *, progress: bool | None = None) -> list[Run]:
     """Train the folds that are not finished, one after the other, each from its last checkpoint. `graph` is the one
     that they are folds of, if it has been loaded already."""
     runs = [Run.open(one) for one in fold_folders(folder)]

@@ -23,6 +23,7 @@ from graphstrap.recipe import Recipe
 from graphstrap.run import START_FILE, Run, describe_labels, read_metrics, removed_if_refused
 from graphstrap.setting import checked_seed
 from graphstrap.train import Mirror
+from graphstrap.train.progress import can_be_watched
 from graphstrap.trainable import check_labels, check_trainable
 
 Contents = tuple[dict[str, Tensor], dict[str, Any]]
@@ -70,15 +71,16 @@ class BGRL:
         source: Mapping[str, Any] | None = None,
         start_from: BGRL | None = None,
         mirrors: Sequence[Mirror] = (),
-        progress: bool = False,
+        progress: bool | None = None,
         workers: Workers = ALONE,
     ) -> Self:
         """Train on a graph; its labels are not looked at (but by the method semi-supervised), nor is `y`. With `run`,
         leave a folder that can be resumed. Where it fails or is stopped, this estimator stays what it was.
 
         `start_from` takes the weights of another fitted estimator: for a graph that has changed since. `mirrors` are
-        called with every record of metrics (see `train/mirror.py`). Where several `workers` train one model (see
-        `parallel/`), each calls `fit` with the same arguments, and the first one writes the run folder.
+        called with every record of metrics (see `train/mirror.py`). `progress` shows a bar on stderr; None: where that
+        is a terminal, or in a notebook with ipywidgets. Where several `workers` train one model (see `parallel/`),
+        each calls `fit` with the same arguments, and the first one writes the run folder.
         """
         model, reasons = self.build(graph, start_from=start_from)
         check_shareable(with_labels_to_learn(graph, model), model.recipe, workers)
@@ -127,7 +129,7 @@ class BGRL:
         return recipe
 
     @classmethod
-    def resume(cls, run: str | Path, graph: Graph, *, progress: bool = False, workers: Workers = ALONE) -> Self:
+    def resume(cls, run: str | Path, graph: Graph, *, progress: bool | None = None, workers: Workers = ALONE) -> Self:
         """Go on with an interrupted run, exactly where its last checkpoint stands."""
         folder = Run.open(Path(run))
         estimator = cls.of_run(folder, graph)
@@ -234,7 +236,7 @@ def train_estimators(
     *,
     reasons: Sequence[str] = (),
     mirrors: Sequence[Mirror] = (),
-    progress: bool = False,
+    progress: bool | None = None,
     workers: Workers = ALONE,
 ) -> None:
     """Train the models of estimators of one recipe side by side, or one by several workers (see `train_models`). Only
@@ -246,7 +248,7 @@ def train_estimators(
         runs,
         device=resolve_device(estimators[0].device),
         mirrors=mirrors,
-        progress=progress,
+        progress=can_be_watched() if progress is None else progress,
         workers=workers,
     )
     for estimator, model, run, records in zip(estimators, models, runs, logs, strict=True):

@@ -9,7 +9,8 @@ edge joins two of them (see `many_graphs.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
@@ -19,14 +20,15 @@ import torch
 from torch import Tensor
 
 from graphstrap.blocks import Block, Features, as_features, block_tensors, readable
-from graphstrap.edge_table import Cleaning, EdgeTable, as_numbers, clean_edges, count_nodes, numbers_as_names
+from graphstrap.edge_table import Cleaning, EdgeTable, as_labels, clean_edges, count_nodes, numbers_as_names
+from graphstrap.errors import InputError
 from graphstrap.fingerprint import fingerprint_of
 from graphstrap.shapes import check_graphs, check_lengths, check_types
 from graphstrap.sparse import row_starts
 
 Move = Callable[[Tensor], Tensor]
 
-_NUMBER_THE_CLASSES = "number the classes from 0 up, -1 for none, and give their names as class_names=..."
+_NAMES_ELSEWHERE = {"y": "labels", "edge_attr": "edge_columns", "weight": "edge_weights"}
 
 
 class Transpose(NamedTuple):
@@ -281,6 +283,7 @@ class Graph:
         `duplicates="keep"` every edge gets a reverse. Edge types without names are called by their numbers.
         `graph.cleaning` says what was done.
         """
+        _check_names(rest, known={"x", *(one.name for one in fields(cls))})
         table = EdgeTable.of(
             source, target, types=edge_types, weights=edge_weights, times=edge_times, columns=edge_columns
         )
@@ -297,7 +300,7 @@ class Graph:
             indptr=row_starts(counts),
             indices=table.source.to(torch.int32 if num_nodes < 2**31 else torch.int64),
             features=rest.pop("features", (x,)),
-            labels=None if labels is None else as_numbers("labels", labels, fix=_NUMBER_THE_CLASSES),
+            labels=None if labels is None else as_labels(labels),
             edge_types=table.types,
             edge_type_names=edge_type_names,
             edge_weights=table.weights,
@@ -353,6 +356,15 @@ class Graph:
             f"Graph({self.name!r}: {several}{self.num_nodes:,} nodes, {self.num_edges:,} directed edges, "
             f"features {list(self.num_features)}, {self.num_classes} classes)"
         )
+
+
+def _check_names(given: Collection[str], *, known: Collection[str]) -> None:
+    """Refuse what `from_edges` does not know, with the name that it may have here."""
+    for name in given:
+        if name not in known:
+            nearest = [_NAMES_ELSEWHERE[name]] if name in _NAMES_ELSEWHERE else difflib.get_close_matches(name, known)
+            hint = f"did you mean {nearest[0]}?" if nearest else "see the fields of gs.Graph"
+            raise InputError(f"from_edges has no argument {name}: {hint}")
 
 
 def _moved(value: Any, move: Move) -> Any:

@@ -12,7 +12,13 @@ from graphstrap.graph import Graph
 
 
 def score_links(
-    model: BGRL, graph: Graph, *, num_runs: int = 1, refit: bool = True, baselines: bool = True
+    model: BGRL,
+    graph: Graph,
+    *,
+    num_runs: int = 1,
+    refit: bool = True,
+    baselines: bool = True,
+    progress: bool | None = None,
 ) -> dict[str, Evaluation]:
     """One evaluation for each candidate, the trained one last.
 
@@ -20,6 +26,7 @@ def score_links(
         num_runs: how often edges are drawn and hidden.
         refit: train anew without them, which takes as long as `fit` did.
         baselines: also evaluate raw features and an untrained encoder.
+        progress: show a bar while training anew; None: as `fit` does.
     """
     runs: dict[str, list[tuple[float, float | None]]] = {}
     for seed in range(num_runs):
@@ -30,7 +37,10 @@ def score_links(
             candidates["raw features"] = raw
         if baselines:
             candidates["random init"] = random_init(left, model.recipe_, seed=model.seed, device=model.device)
-        trained = BGRL(recipe=model.recipe_, seed=model.seed, device=model.device).fit(left) if refit else model
+        trained = model
+        if refit:
+            fresh = BGRL(recipe=model.recipe_, seed=model.seed, device=model.device)
+            trained = fresh.fit(left, progress=progress)
         candidates[model.recipe_.method.name] = trained.embed(left)
         for name, h in candidates.items():
             runs.setdefault(name, []).append(evaluate_links(h, edges))

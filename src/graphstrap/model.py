@@ -64,7 +64,8 @@ class Model:
         method = _build(recipe, transform, seed=seed, **sizes)
         own_features = None
         if recipe.encoder.own_features:
-            own_features = OwnFeatures.fit(transform(graph), num_columns=recipe.encoder.own_features)
+            wanted = recipe.encoder
+            own_features = OwnFeatures.fit(transform(graph), num_columns=wanted.own_features, weight=wanted.own_weight)
         return cls(
             recipe,
             transform,
@@ -104,10 +105,9 @@ class Model:
         edges = earlier.edges if self.edges is not None else None
         data = replace(earlier.recipe.data, training_graphs=self.recipe.data.training_graphs)
         encoder = replace(self.recipe.encoder, own_features=earlier.recipe.encoder.own_features)
-        recipe = replace(self.recipe, data=data, encoder=encoder)
-        return replace(
-            model, recipe=recipe, transform=earlier.transform, own_features=earlier.own_features, edges=edges
-        )
+        recipe, own = replace(self.recipe, data=data, encoder=encoder), earlier.own_features
+        own = None if own is None else replace(own, weight=encoder.own_weight)
+        return replace(model, recipe=recipe, transform=earlier.transform, own_features=own, edges=edges)
 
     def prepare(self, graph: Graph) -> Graph:
         """The graph as the encoder takes it: features and edges as in training."""
@@ -198,7 +198,7 @@ class Model:
         basis = tensors.get("own_features.basis")
         if basis is not None and (basis.dim() != 2 or len(basis) != transform.output_sizes[0]):
             raise ValueError("the compression of its own features does not fit them")
-        own_features = None if basis is None else OwnFeatures(basis)
+        own_features = None if basis is None else OwnFeatures(basis, recipe.encoder.own_weight)
         edges = None if info.get("edges") is None else KnownEdges.from_dict(info["edges"])
         if edges is not None and edges.size != sizes["edge_size"]:
             raise ValueError("its edges do not fit their number of columns")

@@ -2,8 +2,8 @@
 
 Where neighbours are unlike each other, averaging hides what a node itself looks like. Appending it costs a few columns:
 
-    z          = unit(X) V            V: leading right singular vectors of unit(X) on the training graph
-    embedding  = [unit(h) | unit(z)]  rows of length 1 each
+    z          = unit(X) V              V: leading right singular vectors of unit(X) on the training graph
+    embedding  = [unit(h) | w unit(z)]  w: `encoder.own_weight`, usually 1
 
 BlogCatalog, protocol `paper`: 78.2 without, 92.1 with 64 such columns (docs/LOG.md).
 """
@@ -33,9 +33,10 @@ class OwnFeatures:
     """The projection, fitted on a training graph whose features are prepared already."""
 
     basis: Tensor  # (F, K)
+    weight: float = 1.0
 
     @classmethod
-    def fit(cls, graph: Graph, *, num_columns: int) -> OwnFeatures:
+    def fit(cls, graph: Graph, *, num_columns: int, weight: float = 1.0) -> OwnFeatures:
         from sklearn.utils.extmath import randomized_svd
 
         if len(graph.features) != 1 or graph.features[0] is None:
@@ -46,10 +47,10 @@ class OwnFeatures:
         rows = _unit_rows(block)
         num_columns = min(num_columns, *rows.shape)
         _, _, basis = randomized_svd(rows, n_components=num_columns, random_state=0)
-        return cls(torch.from_numpy(np.ascontiguousarray(basis.T, dtype=np.float32)))
+        return cls(torch.from_numpy(np.ascontiguousarray(basis.T, dtype=np.float32)), weight)
 
     def append_to(self, h: Tensor, graph: Graph) -> Tensor:
-        """[unit(h) | unit(z)]: (N, D + K)."""
+        """[unit(h) | w unit(z)]: (N, D + K)."""
         block = graph.features[0]
         assert block is not None
         if not isinstance(block, ScaledMatrix):
@@ -61,7 +62,7 @@ class OwnFeatures:
     def append_rows(self, h: Tensor, x: Features) -> Tensor:
         """The same for some nodes and the rows of features that are theirs."""
         z = torch.from_numpy(np.asarray(_unit_rows(x) @ self.basis.numpy(), dtype=np.float32))
-        return torch.cat([F.normalize(h.cpu(), dim=1), F.normalize(z, dim=1)], dim=1)
+        return torch.cat([F.normalize(h.cpu(), dim=1), self.weight * F.normalize(z, dim=1)], dim=1)
 
 
 def _row_sums(one: Any, other: Any) -> np.ndarray[Any, Any]:

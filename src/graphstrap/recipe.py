@@ -82,6 +82,7 @@ class EncoderRecipe:
     `linear_end`: no norm and no PReLU after the last layer of `gcn`.
     `norm`: over the nodes of a batch, over a node's columns, or over all nodes and columns of each graph.
     `own_features`: how many columns of the node's own features, compressed, are appended to the embedding; 0 for none.
+    `own_weight`: how long their row is beside the embedding's, whose length is 1: more where raw features are better.
     `batch_norm_statistics`: "running" averages of training views, or "recalibrated" on the clean graph before freezing.
     """
 
@@ -89,6 +90,7 @@ class EncoderRecipe:
     hidden_sizes: tuple[int, ...] = setting((256,), low=1, high=65536)
     embedding_size: int = setting(128, low=1, high=65536)
     own_features: int = setting(0, low=0, high=4096)
+    own_weight: float = setting(1.0, low=0.0, high=1000.0)
     norm: str = setting("batch", choices=("batch", "layer", "graph", "none"))
     weight_standardization: bool = setting(False)
     bias: bool = setting(True)

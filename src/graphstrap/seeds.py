@@ -39,7 +39,7 @@ def fit_seeds(
     seeds: Iterable[int],
     run: str | Path | None = None,
     source: Mapping[str, Any] | None = None,
-    progress: bool = False,
+    progress: bool | None = None,
     workers: Workers = ALONE,
 ) -> list[BGRL]:
     """Fit copies of an estimator, one for each seed; where there are several workers, each fits its share of them."""
@@ -70,7 +70,9 @@ def fit_seeds(
     return estimators
 
 
-def resume_seeds(folder: str | Path, graph: Graph, *, progress: bool = False, workers: Workers = ALONE) -> list[BGRL]:
+def resume_seeds(
+    folder: str | Path, graph: Graph, *, progress: bool | None = None, workers: Workers = ALONE
+) -> list[BGRL]:
     """Go on with interrupted seeds, each exactly where its last checkpoint stands; each worker with its share."""
     runs = [Run.open(one) for one in workers.share(seed_folders(Path(folder)))]
     estimators = [BGRL.of_run(run, graph) for run in runs]
@@ -88,12 +90,13 @@ def _train(
     runs: Sequence[Run | None],
     *,
     reasons: Sequence[str] = (),
-    progress: bool,
+    progress: bool | None,
     workers: Workers,
 ) -> None:
     """A worker's models, of which there may be none, side by side; then it waits for the others'."""
     if estimators:
-        train_estimators(estimators, models, graph, prepared, runs, reasons=reasons, progress=progress)
+        shown = progress if workers.is_first else False
+        train_estimators(estimators, models, graph, prepared, runs, reasons=reasons, progress=shown)
     workers.wait_for_work()
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,45 @@ def test_evaluate_prints_baselines_and_names_the_protocol(fitted: Path, capsys: 
     assert all(word in text for word in ("largest class", "raw features", "random init", "bgrl", "reference"))
 
 
+def test_evaluate_says_what_to_do_where_raw_features_are_better(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Links say nothing, features name the class."""
+    random = np.random.default_rng(0)
+    ends = [(i, int(j)) for i in range(200) for j in random.integers(0, 200, 3)]
+    (tmp_path / "edges.csv").write_text("\n".join(["from,to", *(f"u{i},u{j}" for i, j in ends)]) + "\n")
+    rows = [f"u{i}," + ",".join(f"{v:.3f}" for v in random.normal(i % 2, 0.7, 40)) + f",{i % 2}" for i in range(200)]
+    header = ",".join(["id", *(f"x{j}" for j in range(40)), "label"])
+    (tmp_path / "nodes.csv").write_text("\n".join([header, *rows]) + "\n")
+    tables = ["--edges", str(tmp_path / "edges.csv"), "--nodes", str(tmp_path / "nodes.csv")]
+    for weight, is_drowned in (("0.01", True), ("100", False)):
+        folder = str(tmp_path / weight)
+        own = ["--set", "encoder.own_features=40", "--set", f"encoder.own_weight={weight}"]
+        assert run(["fit", *tables, "--run", folder, *FAST, *own]) == 0
+        capsys.readouterr()
+        assert run(["evaluate", folder, "--runs", "3"]) == 0
+        text = capsys.readouterr().err
+        assert ("raw features are better" in text) == is_drowned
+        assert ("--set encoder.own_weight=0.04" in text) == is_drowned
+
+
+def test_evaluate_says_which_protocol_suits_the_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = [f"u{i}" for i in range(60)]
+    (tmp_path / "edges.csv").write_text("\n".join(["from,to", *(f"{a},{b}" for a, b in pairwise(names))]) + "\n")
+    for number, many in enumerate((49, 48, 0)):
+        last = "label" if many else "y"
+        rows = [f"{name},{i % 7},{int(i < many) if many else i}" for i, name in enumerate(names)]
+        nodes, folder = tmp_path / f"nodes{number}.csv", str(tmp_path / f"run{number}")
+        nodes.write_text("\n".join([f"id,x,{last}", *rows]) + "\n")
+        tables = ["--edges", str(tmp_path / "edges.csv"), "--nodes", str(nodes)]
+        assert run(["fit", *tables, "--run", folder, *FAST]) == 0
+        capsys.readouterr()
+        assert run(["evaluate", folder, "--runs", "1"]) == (0 if many else 2)
+        text = capsys.readouterr().err
+        assert ("--protocol auc" in text) == (many == 49)
+        assert ("--protocol links" in text) == (many == 0)
+
+
 def test_links_are_evaluated_without_labels(fitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = output(capsys, "evaluate", fitted, "--protocol", "links", "--runs", "2", "--json")
     assert (result["protocol"], result["metric"], len(result["runs"])) == ("links", "auc", 2)
@@ -255,6 +295,8 @@ def test_information_and_datasets(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "words"),
     [
         (["fit", "no-such-data", "--run", "RUN"], "no-such-data"),
+        (["fit", "edges.csv", "--run", "RUN"], "edges.csv is a table, not a dataset: on the command line give"),
+        (["fit", "edges.csv", "nodes.csv", "--run", "RUN"], "got nodes.csv too: give tables with --edges and --nodes"),
         (["fit", "--run", "RUN"], "name one source"),
         (["fit", "digits"], "--run DIR"),
         (["fit", "digits", "--run", "."], "exists"),

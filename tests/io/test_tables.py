@@ -244,6 +244,25 @@ def test_options_name_columns(tmp_path: Path) -> None:
     assert TableOptions(**json.loads(json.dumps(dataclasses.asdict(TableOptions(label="y"))))).label == "y"
 
 
+def test_single_options_stand_in_place_of_others(tmp_path: Path) -> None:
+    edges = write(tmp_path / "e.csv", "from,to\na,b\nb,c\n")
+    nodes = write(tmp_path / "n.csv", "id,field,x\na,law,1\nb,art,2\nc,law,3\n")
+    options = TableOptions(label="field", directed=True)
+    expected = read_tables(edges, nodes, options=options)
+    for graph in (
+        read_tables(edges, nodes, label="field", directed=True),
+        read_tables(edges, nodes, options=TableOptions(label="x", directed=True), label="field"),
+    ):
+        assert (graph.fingerprint, graph.class_names) == (expected.fingerprint, ("art", "law"))
+    for wrong, nearest in {
+        "lable": "did you mean label",
+        "label_column": "did you mean label",
+        "q": "from source",
+    }.items():
+        with pytest.raises(InputError, match=f"no option {wrong}: .*{nearest}"):
+            read_tables(edges, nodes, **{wrong: "field"})  # type: ignore[arg-type]
+
+
 def test_the_index_that_pandas_writes_is_an_id_or_nothing(tmp_path: Path) -> None:
     edges = write(tmp_path / "e.csv", ",from,to\n0,a,b\n1,b,c\n")
     nodes = write(tmp_path / "n.csv", ",id,f\n0,a,1\n1,b,2\n2,c,3\n")

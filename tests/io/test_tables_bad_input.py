@@ -124,7 +124,9 @@ def test_files_that_are_not_there(tmp_path: Path, edges: Path) -> None:
 
 def test_what_is_no_path(edges: Path) -> None:
     for table in ([str(edges)], {"source": [1], "target": [2]}):
-        with pytest.raises(InputError, match=r"path of a CSV or Parquet file, got a .*: write it to a file first"):
+        with pytest.raises(
+            InputError, match=r"path of a CSV or Parquet file, got a .*: write it to a file first.*to_csv"
+        ):
             read_tables(table)  # type: ignore[arg-type]
     assert read_tables(edges).fingerprint == read_tables(str(edges)).fingerprint
 

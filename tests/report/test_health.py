@@ -91,7 +91,9 @@ def test_noise_at_the_end_is_not_taken_for_progress() -> None:
 
 
 def test_training_that_adds_nothing_is_said_so() -> None:
-    assert kinds(judge(make_records(FALLING), gain=gain(-2.0))) == ["nothing added"]
+    health = judge(make_records(FALLING), gain=gain(-2.0))
+    assert kinds(health) == ["nothing added"]
+    assert "--set encoder.own_weight=4" in health.findings[0].advice  # own columns are there by default
     assert kinds(judge(make_records(FALLING), gain=gain(3.0))) == []
 
 

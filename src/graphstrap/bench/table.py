@@ -74,7 +74,7 @@ def measure_seeds(graph: Graph, way: dict[str, Any], seeds: Sequence[int], *, de
     if on_cuda:
         torch.cuda.reset_peak_memory_stats()
     started = time.perf_counter()
-    models = fit_seeds(_estimator(way, device), graph, seeds=seeds)
+    models = fit_seeds(_estimator(way, device), graph, seeds=seeds, progress=False)
     shared = {
         **way,
         "num_together": len(seeds),

@@ -50,7 +50,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 for _name, _verb in VERBS.items():
-    app.command(_name)(stoppable(_verb))
+    app.command(_name, context_settings={"allow_extra_args": _verb is fit})(stoppable(_verb))  # fit says what to do
 app.add_typer(bench, name="bench")
 
 

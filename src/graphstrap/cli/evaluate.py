@@ -18,6 +18,8 @@ from graphstrap.graph import Graph
 from graphstrap.hidden_edges import score_links
 from graphstrap.seeds import evaluate_runs, over_seeds, seed_folders
 
+_ONE_IS_RARE = 80.0  # the other class has more percent than this: where the report takes auc by itself
+
 
 def evaluate(
     folder: o.RunFolder,
@@ -40,7 +42,7 @@ def evaluate(
     if protocol == "links":
         if len(folders) > 1:
             o.note(f"note: of {len(folders)} seeds, links takes the first", quiet=quiet)
-        found = score_links(model, graph, num_runs=runs or 1, refit=refit, baselines=baselines)
+        found = score_links(model, graph, num_runs=runs or 1, refit=refit, baselines=baselines, progress=not quiet)
         if as_json:
             o.print_json(found[model.recipe_.method.name].to_dict())
         else:
@@ -48,7 +50,10 @@ def evaluate(
         return
     runs = runs or 5
     if graph.labels is None:
-        raise InputError("the graph has no labels to evaluate with: give the node table a label column and fit again")
+        raise InputError(
+            "the graph has no labels to evaluate with: take --protocol links, which needs none, or give the node table "
+            "a label column and fit again"
+        )
     by_seed = evaluate_runs(folders, graph, protocol=protocol, num_runs=runs, device=device)
     result = over_seeds(list(by_seed.values()))
     saw_labels = has_seen_test_labels(model.recipe_, graph, protocol=protocol)
@@ -60,7 +65,12 @@ def evaluate(
         o.print_json({**result.to_dict(), **warning, **(several if len(by_seed) > 1 else {})})
         return
     if baselines and result.metric == "accuracy":
-        print(f"{'largest class':14s} {_largest_class(graph):6.2f}")
+        largest = _largest_class(graph)
+        print(f"{'largest class':14s} {largest:6.2f}")
+        if graph.num_classes == 2 and largest > _ONE_IS_RARE:
+            o.note(
+                "note: one of the two classes is rare, and accuracy hardly asks for it: see --protocol auc", quiet=quiet
+            )
     rows = {}
     if baselines and (raw := raw_features(graph)) is not None:
         rows["raw features"] = evaluate_embeddings(raw, graph, protocol=protocol, num_runs=runs)
@@ -73,6 +83,13 @@ def evaluate(
         for seed, one in by_seed.items():
             print(f"seed {seed:<9d} {one.mean:6.2f} ± {one.std:.2f}")
     _print_rows(rows)
+    raw_row = rows.get("raw features")
+    if appended and raw_row is not None and raw_row.mean > result.mean + result.std:
+        o.note(
+            "note: raw features are better: fit again, with a node's own columns counting more: "
+            f"--set encoder.own_weight={4 * model.recipe_.encoder.own_weight:g}",
+            quiet=quiet,
+        )
     if appended:
         print(f"+ own: {model.model_.num_own_columns} columns of the node's own features stand beside the embedding")
 

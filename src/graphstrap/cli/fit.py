@@ -76,6 +76,8 @@ def fit(
     quiet: o.Quiet = False,
 ) -> None:
     """Train on a graph without looking at its labels; everything lands in a run folder."""
+    if context.args:
+        raise InputError(f"fit takes one source, got {context.args[0]} too: give tables with --edges and --nodes")
     if run is None:
         raise InputError("name the folder that the run is to live in: --run DIR")
     if run.exists() and num_restarts():  # it was begun by workers of whom one was killed

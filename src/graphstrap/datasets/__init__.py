@@ -25,6 +25,7 @@ from graphstrap.datasets.sources import Builtin, DatasetInfo, Published, describ
 from graphstrap.errors import InputError
 from graphstrap.generate import arxiv_like, mag
 from graphstrap.graph import Graph
+from graphstrap.io._files import is_called_as_a_table
 from graphstrap.io._join_parts import join_parts
 from graphstrap.io.npz import read_npz
 from graphstrap.io.parts import is_parts
@@ -167,6 +168,11 @@ def _scale(name: str) -> float:
 
 
 def _unknown(name: str, known: list[str]) -> str:
+    if is_called_as_a_table(name):
+        return (
+            f"{name} is a table, not a dataset: on the command line give tables with --edges and --nodes, in Python "
+            "read them with gs.read_tables(edges, nodes)"
+        )
     nearest = difflib.get_close_matches(as_name(name), known, n=1, cutoff=0.4)
     hint = f"did you mean {nearest[0]}?" if nearest else "see `graphstrap datasets` for their names"
     return f"there is no dataset called {name!r}: {hint}"

@@ -6,7 +6,10 @@ of edges would start with it, and a model learn from it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from graphstrap.errors import InputError
 from graphstrap.io._end_names import USUAL_ENDS
@@ -59,6 +62,16 @@ class TableOptions:
                 raise InputError(f"{role} takes a tuple of names: give {role}={example}, not {given!r}")
             if given is not None:
                 object.__setattr__(self, role, tuple(given))
+
+    def replaced(self, more: Mapping[str, Any]) -> TableOptions:
+        """The options with others in their place; one that does not exist is an error that names the nearest."""
+        known = [one.name for one in fields(self)]
+        for name in more:
+            if name not in known:
+                nearest = difflib.get_close_matches(name.removesuffix("_column"), known, n=1)
+                hint = f"did you mean {nearest[0]}?" if nearest else f"choose from {', '.join(known)}"
+                raise InputError(f"tables have no option {name}: {hint}")
+        return replace(self, **more)
 
     def named(self, roles: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
         """Each column that the options for these parts name, after its part."""

@@ -28,6 +28,11 @@ _LONGEST_NAME = 1000
 _PANDAS_INDEX = ("__index_level_0__", "Unnamed: 0")
 
 
+def is_called_as_a_table(name: str) -> bool:
+    """Whether a file of this name is read as a table."""
+    return name.lower().endswith(_CSV_ENDINGS + _PARQUET_ENDINGS)
+
+
 @dataclass(frozen=True, eq=False)
 class Table:
     """An open table: `columns` maps each column's name to its DuckDB type. Nothing else is read until asked for."""
@@ -170,7 +175,7 @@ def open_table(
     if not isinstance(name, str | os.PathLike):
         raise InputError(
             f"a table is the path of a CSV or Parquet file, got a {type(name).__name__}: write it to a file first, "
-            "as a pandas DataFrame does with to_parquet(path, index=False)"
+            "as a pandas DataFrame does with to_csv(path, index=False)"
         )
     name = os.fspath(name)
     paths = _expand(name)

@@ -80,14 +80,18 @@ class NodePart:
         return numbers
 
 
-def read_tables(edges: Path, nodes: Path | None = None, *, options: TableOptions = _DEFAULT_OPTIONS) -> Graph:
+def read_tables(
+    edges: Path, nodes: Path | None = None, *, options: TableOptions = _DEFAULT_OPTIONS, **more: Any
+) -> Graph:
     """Read a graph from a table of edges and, where there is one, a table of nodes.
 
     Args:
         edges: path or glob of CSV or Parquet files with one row per edge.
         nodes: path or glob of files with one row per node; without it, nodes are what the edges name.
         options: which column is what, and what to do about unknown nodes.
+        more: single options, such as label="field" or directed=True, in place of those.
     """
+    options = options.replaced(more)
     with connect() as connection:
         (edge_table, edge_columns), (node_table, node_columns) = open_tables(connection, edges, nodes, options)
         load_ids(edge_table, edge_columns, node_table=node_table, node_columns=node_columns)

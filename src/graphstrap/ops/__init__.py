@@ -220,11 +220,11 @@ def resolve_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise InputError(f"--device must be auto, cpu or cuda, got {name!r}") from error
+        raise InputError(f"device must be auto, cpu or cuda, got {name!r}") from error
     if device.type not in ("cpu", "cuda"):
-        raise InputError(f"--device must be auto, cpu or cuda, got {name!r}")
+        raise InputError(f"device must be auto, cpu or cuda, got {name!r}")
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise InputError("--device cuda was asked for, but PyTorch sees no CUDA device here: use --device cpu")
+        raise InputError("device cuda was asked for, but PyTorch sees no CUDA device here: take device cpu, or auto")
     return device
 
 

@@ -165,7 +165,8 @@ def find_no_gain(gain: Gain | None) -> Finding | None:
     text += f", which {_on(gain)} cannot be told from none." if gain.is_chance else "."
     advice = (
         "The labels may not follow the graph, or an untrained encoder finds them already: compare with raw features "
-        "below. Try --set encoder.own_features=16, a lower train.learning_rate, or another recipe."
+        "below. Where those are better, let a node's own columns count more: --set encoder.own_weight=4. Otherwise try "
+        "a lower train.learning_rate, or another recipe."
     )
     return Finding("nothing added", "warning", text, advice)
 

@@ -65,7 +65,7 @@ def find_out(
         candidates["random init"] = [random_init(graph, model.recipe_, seed=model.seed, device=model.device)]
         candidates[model.recipe_.method.name] = embeddings
         scores = score(candidates, graph, executor=executor, protocols=by_labels, num_runs=num_runs)
-    tables = {**scores.tables, **({"links": score_links(model, graph)} if "links" in chosen else {})}
+    tables = {**scores.tables, **({"links": score_links(model, graph, progress=False)} if "links" in chosen else {})}
     notes = "; ".join(one for one in (scores.note, note) if one)
     scores = replace(scores, tables={name: tables[name] for name in chosen}, note=notes)
     learned = has_seen_test_labels(model.recipe_, graph, protocol="paper")  # what confusions are counted on

@@ -1,11 +1,21 @@
-"""The progress bar: step, loss, steps a second, time left. On stderr, and silent when asked to be."""
+"""The progress bar: step, loss, steps a second, time left. On stderr, and silent when asked to be.
+
+Where nobody said whether it is to be shown, it is where someone can watch it move: not in logs, scripts or tests.
+"""
 
 from __future__ import annotations
 
+import sys
+from importlib.util import find_spec
 from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+def can_be_watched() -> bool:
+    """Whether stderr is a terminal, or this is a notebook that has what it takes to draw a bar."""
+    return sys.stderr.isatty() or (Console(stderr=True).is_jupyter and find_spec("ipywidgets") is not None)
 
 
 class TrainingBar:
