@@ -72,3 +72,14 @@ def test_the_command_line_trains_evaluates_and_refuses_other_protocols(
     assert json.loads(capsys.readouterr().out)["metric"] == "micro-f1"
     assert run(["evaluate", folder, "--device", "cpu"]) == 2
     assert "'adamw'" in capsys.readouterr().err
+
+
+def test_learning_curves_are_those_of_micro_f1(ppi: gs.Graph, tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.jsonl"
+    command = ["reproduce", "learning-curves", "--quick", "--datasets", "ppi", "--methods", "grace-2-gat"]
+    assert run([*command, "--device", "cpu", "--ledger", str(ledger), "--to", str(tmp_path), "--quiet"]) == 0
+    row = json.loads(ledger.read_text())
+    assert row["metric"] == "micro-F1"
+    assert len(row["curve"]["step"]) == 30
+    assert "micro-F1" in (tmp_path / "learning-curves-quick.md").read_text()
+    assert (tmp_path / "learning-curves-quick.png").stat().st_size > 1000

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _TABLES = (
     "table-1 (memory), table-3, table-4, table-5 (ogbn-arxiv), table-6 (ppi), small-datasets, projector, "
-    "training-curves, attention-entropy, mag-auxiliary, mag-unlabelled, mag-projector, mag-gcn, mag-frozen, or all."
+    "training-curves, learning-curves, attention-entropy, mag-auxiliary, mag-unlabelled, mag-projector, mag-gcn, "
+    "mag-frozen, or all."
 )
 
 

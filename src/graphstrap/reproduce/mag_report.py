@@ -55,7 +55,7 @@ def report_mag(
     if "mag240m" in datasets and not any(row["dataset"] == "mag240m" for row in found):
         notes.append(ABSENT)
     notes += [computed_on(found)] if found else []
-    draw = (lambda path: plot_courses(courses, path)) if courses else None
+    draw = (lambda path: plot_courses(courses, path, measure="accuracy on validation papers, %")) if courses else None
     return Report(table, quick, grids, notes, _to_csv(rows), draw)
 
 

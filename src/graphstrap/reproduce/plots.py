@@ -81,7 +81,9 @@ def plot_curves(curves: Mapping[tuple[str, str], Curve], path: Path) -> None:
     _save(figure, path)
 
 
-def plot_courses(courses: Mapping[tuple[str, str], Sequence[Mapping[str, Sequence[float]]]], path: Path) -> None:
+def plot_courses(
+    courses: Mapping[tuple[str, str], Sequence[Mapping[str, Sequence[float]]]], path: Path, *, measure: str
+) -> None:
     """Accuracy over the part of training that is done: a panel for each graph, a line for each method, by (graph,
     method), the mean over seeds in a band of one standard deviation."""
     import numpy as np
@@ -96,7 +98,7 @@ def plot_courses(courses: Mapping[tuple[str, str], Sequence[Mapping[str, Sequenc
             (line,) = axes.plot(done, mean, linewidth=1.4, label=f"{title} ({len(alike)})")
             axes.fill_between(done, mean - spread, mean + spread, color=line.get_color(), alpha=0.18, linewidth=0)
         axes.set_title(graph, fontsize=10)
-        axes.set(xlabel="part of training", ylabel="accuracy on validation papers, %")
+        axes.set(xlabel="part of training", ylabel=measure)
         axes.legend(frameon=False, fontsize=8)
     _save(figure, path)
 

@@ -55,6 +55,8 @@ def quick_notice(report: Report) -> str:
         what = "smaller generated graphs, and steps of at most 4 GB"
     if report.table.kind == "entropy":
         what = f"30 steps of GATs with heads of 16, 16 and 32, {seeds}"
+    if report.table.kind == "learning":
+        what = f"at most {QUICK_STEPS} steps, narrow GATs, {seeds}"
     if report.table.kind == "mag":
         what = f"20 steps of narrow layers on a small synthetic graph, {seeds}"
     return f"QUICK: {what}. No results: run without --quick for those."

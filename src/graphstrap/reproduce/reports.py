@@ -10,6 +10,8 @@ from graphstrap.reproduce.compare import compare_rows
 from graphstrap.reproduce.curves import NAMES, Curve, curves_to_csv, mean_curve
 from graphstrap.reproduce.entropies import ENTROPIES
 from graphstrap.reproduce.entropies_report import report_entropies
+from graphstrap.reproduce.learning import LEARNING
+from graphstrap.reproduce.learning_report import report_learning
 from graphstrap.reproduce.ledger import Ledger
 from graphstrap.reproduce.mag_cells import MAG
 from graphstrap.reproduce.mag_report import report_mag
@@ -21,7 +23,7 @@ from graphstrap.reproduce.tables import Table, find_rows
 from graphstrap.reproduce.variants import VARIANTS
 
 _TITLES = [name.replace("_", " ") for name in NAMES]
-_WORK = {"entropy": ENTROPIES, "mag": MAG}  # of the kinds whose cells are no accuracies
+_WORK = {"entropy": ENTROPIES, "learning": LEARNING, "mag": MAG}  # of the kinds whose cells are no accuracies
 _CURVES_LEGEND = (
     "Mean over the first seeds; spread is the standard deviation over nodes divided by the mean norm, 0 after a "
     "collapse. The paper prints its curves (figures 6 to 8) as pictures alone: the loss does not reach 0, the spread "
@@ -64,6 +66,8 @@ def make_report(
         return report_peaks(table, ledger, variants=variants, datasets=datasets, device=device, **limits)
     if table.kind == "entropy":
         return report_entropies(table, ledger, variants=variants, datasets=datasets, quick=quick)
+    if table.kind == "learning":
+        return report_learning(table, ledger, variants=variants, datasets=datasets, quick=quick)
     if table.kind == "mag":
         return report_mag(table, ledger, variants=variants, datasets=datasets, quick=quick)
     if table.kind == "curves":

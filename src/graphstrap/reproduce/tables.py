@@ -27,8 +27,8 @@ class Table:
 
     Args:
         num_seeds: of the rows that the paper measured itself, and of the others.
-        kind: "accuracy", "memory" (table 1), "curves" (the course of training), "entropy" (of attention)
-            or "mag" (MAG240M's figures).
+        kind: "accuracy", "memory" (table 1), "curves" (the course of training), "learning" (of the
+            probe meanwhile), "entropy" (of attention) or "mag" (MAG240M's figures).
         quick_datasets: the graphs of `--quick`, where the table's own take too long for that.
     """
 
@@ -151,6 +151,13 @@ TABLES = {
         Table("projector", ("bgrl", "bgrl-projector"), (*BIG, *SMALL)),
         Table("training-curves", ("bgrl",), (*BIG, *SMALL), num_seeds=(3, 3), kind="curves"),
         Table(
+            "learning-curves",
+            ("bgrl", "grace", "bgrl-gat", "grace-gat", "grace-2-gat"),
+            ("ppi",),
+            kind="learning",
+            quick_datasets=("ppi", "cora"),
+        ),
+        Table(
             "attention-entropy",
             ("bgrl-gat", "grace-gat", "grace-2-gat"),
             ("ppi", "cora", *TWITCH),
@@ -171,6 +178,7 @@ ALIASES = {
     "ogbn-arxiv": "table-5",
     "ppi": "table-6",
     "table-7": "small-datasets",
+    "figure-2": "learning-curves",
     "figure-3": "attention-entropy",
     "figure-4": "mag-auxiliary",
     "figure-5": "mag-unlabelled",
@@ -224,6 +232,8 @@ def _has_room(table: Table, variant: str) -> bool:
         return has_curve(variant)
     if table.kind == "entropy":
         return VARIANTS[variant].encoder == "gat"
+    if table.kind == "learning" and VARIANTS[variant].kind != "trained":
+        return False
     return variant.startswith("mag-") == (table.kind == "mag")
 
 
