@@ -199,4 +199,4 @@ def test_speed_is_that_of_training_alone(communities: Graph) -> None:
     total = time.perf_counter() - started
     seconds = sum(5 / record["steps_per_second"] for record in records if record["step"] > 1)
     assert len(slept) >= 3
-    assert seconds <= (total - sum(slept)) * 1.01  # speeds are rounded
+    assert seconds <= (total - sum(slept)) * 1.1  # speeds are rounded; with the sleep it would be about twice as much
