@@ -18,7 +18,7 @@ from graphstrap.reproduce.reports import fill, make_report
 from graphstrap.reproduce.run import Filling
 from graphstrap.reproduce.tables import Table, find_table
 
-VARIANTS = ("bgrl", "grace-2-gat")
+VARIANTS = ("bgrl-gat", "grace-2-gat")
 
 
 @pytest.mark.parametrize("variant", find_table("learning-curves").variants)
@@ -53,8 +53,8 @@ def test_curves_are_computed_once_and_shown_from_the_ledger(tmp_path: Path, monk
     assert row["curve"]["accuracy"][-1] == pytest.approx(last, abs=0.01)
     report = make_report(table, ledger, quick=True)
     lines = {(line[0], line[1]): line for line in report.grids[0].lines}
-    assert "± " in lines["digits", "BGRL"][5]
-    assert lines["no-such-graph", "BGRL"][2] == "not computed"
+    assert "± " in lines["digits", "BGRL, GAT"][5]
+    assert lines["no-such-graph", "BGRL, GAT"][2] == "not computed"
     points = list(csv.DictReader(io.StringIO(report.csv)))
     assert len(points) == sum(len(one["curve"]["step"]) for one in ledger.rows)
     assert report.draw is not None
