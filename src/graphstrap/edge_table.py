@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +18,7 @@ _NUMBER_THE_NODES = (
     "number the nodes from 0 up and give their names as ids=..., or read a table with names in it by gs.read_tables"
 )
 _NUMBER_THE_CLASSES = "number the classes from 0 up, -1 for none, and give their names as class_names=..."
+_NAMES_ELSEWHERE = {"y": "labels", "edge_attr": "edge_columns", "weight": "edge_weights"}
 _NUMBER_THE_TYPES = "number the types from 0 up and give their names as edge_type_names=..."
 
 
@@ -232,3 +235,12 @@ def numbers_as_names(types: Tensor) -> tuple[str, ...]:
             "number them from 0 up, or give edge_type_names"
         )
     return tuple(str(kind) for kind in range(highest + 1))
+
+
+def check_names(given: Collection[str], *, known: Collection[str]) -> None:
+    """Refuse what `from_edges` does not know, with the name that it may have here."""
+    for name in given:
+        if name not in known:
+            nearest = [_NAMES_ELSEWHERE[name]] if name in _NAMES_ELSEWHERE else difflib.get_close_matches(name, known)
+            hint = f"did you mean {nearest[0]}?" if nearest else "see the fields of gs.Graph"
+            raise InputError(f"from_edges has no argument {name}: {hint}")

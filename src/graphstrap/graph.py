@@ -9,8 +9,7 @@ edge joins two of them (see `many_graphs.py`).
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
@@ -20,15 +19,20 @@ import torch
 from torch import Tensor
 
 from graphstrap.blocks import Block, Features, as_features, block_tensors, readable
-from graphstrap.edge_table import Cleaning, EdgeTable, as_labels, clean_edges, count_nodes, numbers_as_names
-from graphstrap.errors import InputError
+from graphstrap.edge_table import (
+    Cleaning,
+    EdgeTable,
+    as_labels,
+    check_names,
+    clean_edges,
+    count_nodes,
+    numbers_as_names,
+)
 from graphstrap.fingerprint import fingerprint_of
 from graphstrap.shapes import check_graphs, check_lengths, check_types
 from graphstrap.sparse import row_starts
 
 Move = Callable[[Tensor], Tensor]
-
-_NAMES_ELSEWHERE = {"y": "labels", "edge_attr": "edge_columns", "weight": "edge_weights"}
 
 
 class Transpose(NamedTuple):
@@ -283,7 +287,7 @@ class Graph:
         `duplicates="keep"` every edge gets a reverse. Edge types without names are called by their numbers.
         `graph.cleaning` says what was done.
         """
-        _check_names(rest, known={"x", *(one.name for one in fields(cls))})
+        check_names(rest, known={"x", *(one.name for one in fields(cls))})
         table = EdgeTable.of(
             source, target, types=edge_types, weights=edge_weights, times=edge_times, columns=edge_columns
         )
@@ -356,15 +360,6 @@ class Graph:
             f"Graph({self.name!r}: {several}{self.num_nodes:,} nodes, {self.num_edges:,} directed edges, "
             f"features {list(self.num_features)}, {self.num_classes} classes)"
         )
-
-
-def _check_names(given: Collection[str], *, known: Collection[str]) -> None:
-    """Refuse what `from_edges` does not know, with the name that it may have here."""
-    for name in given:
-        if name not in known:
-            nearest = [_NAMES_ELSEWHERE[name]] if name in _NAMES_ELSEWHERE else difflib.get_close_matches(name, known)
-            hint = f"did you mean {nearest[0]}?" if nearest else "see the fields of gs.Graph"
-            raise InputError(f"from_edges has no argument {name}: {hint}")
 
 
 def _moved(value: Any, move: Move) -> Any:

@@ -10,7 +10,6 @@ not print: 2 is the least of its table for ogbn-arxiv.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,12 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphstrap.bench.memory import PeakMemory
 from graphstrap.datasets import load
 from graphstrap.embed import embed_seeds, prepare
 from graphstrap.estimator import BGRL
 from graphstrap.evaluate import evaluate_many
-from graphstrap.free_memory import free_memory
 from graphstrap.graph import Graph
 from graphstrap.many_graphs import training_part
 from graphstrap.model import Model
@@ -31,12 +28,11 @@ from graphstrap.ops import resolve_device
 from graphstrap.recipe import Recipe
 from graphstrap.recipe_files import load_recipe
 from graphstrap.report.attention import attention_entropy, with_self_loops
-from graphstrap.reproduce.cells import protocols_of, where_from
+from graphstrap.reproduce.cells import protocols_of
 from graphstrap.reproduce.ledger import Row
-from graphstrap.reproduce.memory import refusal
 from graphstrap.reproduce.run import Filling, Work
-from graphstrap.reproduce.variants import QUICK_NEGATIVES, VARIANTS, changed_settings, recipe_of, settings_digest
-from graphstrap.seeds import fit_seeds
+from graphstrap.reproduce.trained import train_row
+from graphstrap.reproduce.variants import QUICK_NEGATIVES, VARIANTS, recipe_of, settings_digest
 
 BIN_WIDTH = 0.05
 QUICK_STEPS = 30
@@ -77,23 +73,10 @@ def entropy_settings(variant: str, dataset: str, quick: bool) -> str:
 def compute_entropies(graph: Graph, variant: str, how: Filling, seeds: Sequence[int]) -> list[Row]:
     """A row of the ledger for each seed."""
     device, recipe = resolve_device(how.device), entropy_recipe(variant, graph.name, quick=how.quick)
-    shared: Row = {
-        "dataset": graph.name,
-        "variant": variant,
-        "settings": entropy_settings(variant, graph.name, how.quick),
-        "recipe": changed_settings(recipe),
-        "quick": how.quick,
-        "memory_limit": how.memory_limit,
-        **where_from(device),
-    }
-    limit = how.memory_limit if how.memory_limit is not None else free_memory(device)
-    refused = refusal(graph, recipe, limit=limit, on_cpu=device.type == "cpu")
-    if refused is not None:
-        return [{**shared, "seed": seed, "oom": refused} for seed in seeds]
-    started = time.perf_counter()
-    with PeakMemory(device) as memory:
-        fitted = fit_seeds(BGRL(recipe=recipe, device=str(device)), graph, seeds=seeds, progress=how.progress)
-    seconds = (time.perf_counter() - started) / len(seeds)
+    settings = entropy_settings(variant, graph.name, how.quick)
+    shared, fitted = train_row(graph, variant, recipe, how, settings=settings, seeds=seeds)
+    if not fitted:
+        return [{**shared, "seed": seed} for seed in seeds]
     scores = _scores(fitted, graph, seeds=seeds, device=device, num_runs=3 if how.quick else 5)
     return [
         {
@@ -103,8 +86,6 @@ def compute_entropies(graph: Graph, variant: str, how: Filling, seeds: Sequence[
             "spread": round(one.metrics_[-1]["spread"], 4),
             "loss": round(one.metrics_[-1]["loss"], 4),
             "accuracy": score,
-            "train_seconds": round(seconds, 3),
-            "peak_bytes": memory.peak_bytes,
         }
         for one, score in zip(fitted, scores, strict=True)
     ]

@@ -7,24 +7,17 @@ random split of `paper` elsewhere). Training is that of the tables: GATs have th
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
-from graphstrap.bench.memory import PeakMemory
 from graphstrap.datasets import load
-from graphstrap.estimator import BGRL
-from graphstrap.free_memory import free_memory
 from graphstrap.graph import Graph
-from graphstrap.ops import resolve_device
 from graphstrap.recipe import Recipe
-from graphstrap.reproduce.cells import where_from
 from graphstrap.reproduce.entropies import entropy_recipe
 from graphstrap.reproduce.ledger import Row
-from graphstrap.reproduce.memory import refusal
 from graphstrap.reproduce.run import Filling, Work
-from graphstrap.reproduce.variants import VARIANTS, changed_settings, recipe_of, settings_digest
-from graphstrap.seeds import fit_seeds
+from graphstrap.reproduce.trained import train_row
+from graphstrap.reproduce.variants import VARIANTS, recipe_of, settings_digest
 
 NUM_POINTS = 20
 METRICS = {"micro_f1": "micro-F1", "accuracy": "accuracy"}  # as training logs them, and as they are called
@@ -44,29 +37,13 @@ def learning_settings(variant: str, dataset: str, quick: bool) -> str:
 
 
 def compute_learning(graph: Graph, variant: str, how: Filling, seeds: Sequence[int]) -> list[Row]:
-    """A row of the ledger for each seed."""
-    device, recipe = resolve_device(how.device), learning_recipe(variant, graph.name, quick=how.quick)
-    shared: Row = {
-        "dataset": graph.name,
-        "variant": variant,
-        "settings": learning_settings(variant, graph.name, how.quick),
-        "recipe": changed_settings(recipe),
-        "quick": how.quick,
-        "memory_limit": how.memory_limit,
-        **where_from(device),
-    }
-    limit = how.memory_limit if how.memory_limit is not None else free_memory(device)
-    refused = refusal(graph, recipe, limit=limit, on_cpu=device.type == "cpu")
-    if refused is not None:
-        return [{**shared, "seed": seed, "oom": refused} for seed in seeds]
-    started = time.perf_counter()
-    with PeakMemory(device) as memory:
-        fitted = fit_seeds(BGRL(recipe=recipe, device=str(device)), graph, seeds=seeds, progress=how.progress)
-    seconds = round((time.perf_counter() - started) / len(seeds), 3)  # with the probes
-    return [
-        {**shared, "seed": one.seed, **_course(one.metrics_), "train_seconds": seconds, "peak_bytes": memory.peak_bytes}
-        for one in fitted
-    ]
+    """A row of the ledger for each seed; its seconds are those of training and of the probes."""
+    recipe = learning_recipe(variant, graph.name, quick=how.quick)
+    settings = learning_settings(variant, graph.name, how.quick)
+    shared, fitted = train_row(graph, variant, recipe, how, settings=settings, seeds=seeds)
+    if not fitted:
+        return [{**shared, "seed": seed} for seed in seeds]
+    return [{**shared, "seed": one.seed, **_course(one.metrics_)} for one in fitted]
 
 
 def _course(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
