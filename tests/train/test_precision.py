@@ -14,7 +14,7 @@ from graphstrap.ops._triton.launch import may_round_to_tf32
 from graphstrap.recipe import Recipe
 from graphstrap.train import precision as precision_module
 from graphstrap.train import train
-from graphstrap.train.precision import computing_in, resolve_precision
+from graphstrap.train.precision import computing_in, has_part_of_a_gpu, resolve_precision
 
 CPU = torch.device("cpu")
 
@@ -73,3 +73,51 @@ def test_methods_train_in_every_precision_on_a_gpu(method: str, precision: str) 
     settings = {"method.name": method, "train.precision": precision, "train.steps": 5, "train.warmup_steps": 1}
     model = BGRL(recipe=Recipe().with_settings(settings), device="cuda").fit(graph)
     assert bool(torch.from_numpy(model.embed(graph)).isfinite().all())
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"), [(None, False), ("100", False), ("44", True), ("2.5", True), ("", False)]
+)
+def test_a_limit_of_mps_is_seen(monkeypatch: pytest.MonkeyPatch, limit: str | None, expected: bool) -> None:
+    monkeypatch.delenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", raising=False)
+    if limit is not None:
+        monkeypatch.setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", limit)
+    assert has_part_of_a_gpu() is expected
+
+
+CUDA = torch.device("cuda")
+
+
+@pytest.mark.parametrize(("whole", "right"), [(True, True), (True, False), (False, True)])
+def test_auto_is_bfloat16_where_the_gpu_is_whole_and_gets_it_right(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, whole: bool, right: bool
+) -> None:
+    monkeypatch.setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100" if whole else "44")
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **_: True)
+    monkeypatch.setattr(precision_module, "_multiplies_bf16", lambda *_: right)
+    precision_module.gpu_multiplies_bf16.cache_clear()
+    reliable = whole and right
+    assert resolve_precision("auto", CUDA) == ("bf16" if reliable else "tf32")
+    assert not caplog.messages
+    assert resolve_precision("bf16", CUDA) == "bf16"
+    assert any("tf32" in message for message in caplog.messages) is not reliable
+    precision_module.gpu_multiplies_bf16.cache_clear()
+
+
+def test_a_wrong_product_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    multiplies = precision_module._multiplies_bf16
+    assert multiplies(100, 64, 32, device="cpu")
+    product = torch.Tensor.__matmul__
+
+    def wrong(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        result = product(a, b)
+        return result if result.dtype == torch.float32 else torch.cat([result[:-30], result[:30]])
+
+    monkeypatch.setattr(torch.Tensor, "__matmul__", wrong)
+    assert not multiplies(100, 64, 32, device="cpu")
+
+
+@pytest.mark.gpu
+def test_the_gpu_at_hand_is_judged() -> None:
+    precision_module.gpu_multiplies_bf16.cache_clear()
+    assert precision_module.gpu_multiplies_bf16() is not has_part_of_a_gpu()

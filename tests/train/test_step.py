@@ -9,7 +9,7 @@ from conftest import make_communities
 from graphstrap.graph import Graph
 from graphstrap.methods import build_bgrl
 from graphstrap.recipe import Recipe
-from graphstrap.train.captured_step import CapturedStep, has_part_of_a_gpu, make_step
+from graphstrap.train.captured_step import CapturedStep, make_step
 from graphstrap.train.step import EagerStep
 
 RECIPE = Recipe().with_settings(
@@ -107,13 +107,3 @@ def test_a_run_on_cuda_resumes_bit_for_bit(monkeypatch: pytest.MonkeyPatch) -> N
 
 def resumed_parameters(step: EagerStep) -> list[torch.Tensor]:
     return step.optimizer.parameters
-
-
-@pytest.mark.parametrize(
-    ("limit", "expected"), [(None, False), ("100", False), ("44", True), ("2.5", True), ("", False)]
-)
-def test_a_limit_of_mps_is_seen(monkeypatch: pytest.MonkeyPatch, limit: str | None, expected: bool) -> None:
-    monkeypatch.delenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", raising=False)
-    if limit is not None:
-        monkeypatch.setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", limit)
-    assert has_part_of_a_gpu() is expected

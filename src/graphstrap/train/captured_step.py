@@ -23,6 +23,7 @@ from graphstrap.encoders.from_pyg import FromPyG
 from graphstrap.graph import Graph
 from graphstrap.methods import Method
 from graphstrap.recipe import Recipe
+from graphstrap.train.precision import has_part_of_a_gpu
 from graphstrap.train.step import DrawnStep, EagerStep, Result, SampledStep
 from graphstrap.views import draw_seeds
 
@@ -84,17 +85,9 @@ class CapturedStep(EagerStep):
         return state
 
 
-def has_part_of_a_gpu() -> bool:
-    """Whether NVIDIA's MPS holds this program to some of the multiprocessors. Lanes side by side came out wrong there,
-    but for the first (docs/LOG.md), so models take turns."""
-    try:
-        return float(os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100")) < 100.0
-    except ValueError:
-        return False
-
-
 class StepsTogether:
-    """The steps of several models on one graph: on CUDA one captured program, elsewhere one after the other."""
+    """The steps of several models on one graph: on CUDA one captured program, elsewhere one after the other; and on
+    part of a GPU, where models side by side came out wrong (docs/LOG.md)."""
 
     def __init__(self, steps: Sequence[EagerStep]) -> None:
         self.steps = steps
