@@ -72,6 +72,13 @@ def test_scripts_that_pages_name_exist() -> None:
             assert (ROOT / script).exists(), (page.name, script)
 
 
+def test_the_list_of_benchmarks_is_of_those_that_are_there() -> None:
+    folder = ROOT / "benchmarks"
+    listed = re.findall(r"`(\w+\.\w+)`", (folder / "README.md").read_text(encoding="utf-8"))
+    there = [*folder.glob("*.py"), *(folder / "results").iterdir()]
+    assert sorted(listed) == sorted(path.name for path in there)
+
+
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.stem)
 def test_links_to_files_lead_somewhere(page: Path) -> None:
     """Also pictures, which the site generator does not check."""

@@ -13,6 +13,7 @@ from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL
 from graphstrap.graph import Graph
 from graphstrap.own_features import OwnFeatures
+from graphstrap.recipe import Recipe
 from graphstrap.sparse import SparseMatrix
 
 BRIEF = {"train.steps": 2, "encoder.hidden_sizes": [8], "encoder.embedding_size": 8, "encoder.own_features": 3}
@@ -61,3 +62,8 @@ def test_many_rows_are_fitted_by_some_of_them(is_sparse: bool, monkeypatch: pyte
     cosines = torch.linalg.svdvals(all_rows.T @ some_rows)  # of the angles between the two spaces
     assert not torch.equal(all_rows, some_rows)
     assert float(cosines.max()) > 0.9  # the leading one at least
+
+
+def test_a_weight_of_nothing_is_refused() -> None:
+    with pytest.raises(InputError, match=r"set encoder\.own_features too"):
+        Recipe().with_settings({"encoder.own_weight": 4.0})

@@ -304,6 +304,8 @@ def _check_encoder(encoder: EncoderRecipe) -> None:
         raise InputError("encoder.weight_standardization is not for mpnn: switch it off")
     if encoder.linear_end and name != "gcn":
         raise InputError(f"encoder.linear_end is for gcn: switch it off for {name}")
+    if encoder.own_weight != 1.0 and not encoder.own_features:
+        raise InputError("encoder.own_weight is that of own features, and there are none: set encoder.own_features too")
     if name == "mpnn" and not encoder.hidden_sizes:
         raise InputError("encoder.hidden_sizes are the hidden layers of the mpnn's MLPs: give at least one")
     if name == "mean-pooling" and len(set(encoder.hidden_sizes)) > 1:
