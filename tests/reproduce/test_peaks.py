@@ -56,6 +56,17 @@ def test_the_fitted_exponents_are_those_of_the_points(tmp_path: Path) -> None:
     assert "generated-32000" in report.csv
 
 
+def test_generated_graphs_that_did_not_fit_say_so_and_bend_no_line(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    for size in (4000, 8000, 16_000):
+        ledger.add([peak("grace", f"{GENERATED}{size}", 32 * size**2, num_nodes=size)])
+    row = peak("grace", f"{GENERATED}32000", 0, num_nodes=32_000)
+    del row["peak_bytes"]
+    ledger.add([{**row, "oom": "OOM: needs about 33 GB of 16 GB", "memory_limit": 16 * 10**9}])
+    grid = make_report(find_table("table-1"), ledger, variants=["grace"]).grids[1]
+    assert grid.lines[0][-2:] == ["OOM: needs about 33 GB of 16 GB", "N^2.00"]
+
+
 def test_a_limit_applies_to_what_was_measured(tmp_path: Path) -> None:
     ledger, table = full_ledger(tmp_path), find_table("table-1")
     grid = make_report(table, ledger, memory_limit=16 * 10**9).grids[0]

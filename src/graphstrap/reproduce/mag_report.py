@@ -19,7 +19,8 @@ from graphstrap.reproduce.variants import VARIANTS
 LEGEND = (
     "Accuracy on validation papers in %, at the last step: mean ± standard deviation over seeds (number of seeds), and "
     "the highest of the course. The difference is to the first row, seed by seed; ! by a paired t-test at 1 %. "
-    f"Ours are of {STEPS:,} steps on MAG240M, and of {SYNTHETIC_STEPS:,} on synthetic graphs, where an MPNN is smaller."
+    f"Ours are of {STEPS:,} steps on MAG240M, where it is at hand, and of {SYNTHETIC_STEPS:,} on synthetic graphs, "
+    "where an MPNN is smaller."
 )
 IN_THE_PAPER = {
     "mag-auxiliary": "(5 seeds, 50,000 steps): BGRL helps much, GRACE with 256 negatives less",

@@ -167,15 +167,16 @@ def find_peak(
 
 
 def generated_peaks(ledger: Ledger, variant: str, *, device: str) -> list[Row]:
-    """What was measured on generated graphs, by their size."""
+    """What was measured on generated graphs, and what did not fit, by their size."""
     names = [f"{GENERATED}{size}" for size in sizes_of(variant, quick=False)]
     found = [find_peak(ledger, name, variant, device=device) for name in names]
-    return [row for row in found if row is not None and row.get("peak_bytes")]
+    return [row for row in found if row is not None]
 
 
 def fitted_exponent(rows: Sequence[Row]) -> float | None:
     """p of memory ~ N^p over the largest generated graphs."""
-    largest = sorted(rows, key=lambda row: int(row["num_nodes"]))[-_FITTED_SIZES:]
+    measured = [row for row in rows if row.get("peak_bytes")]
+    largest = sorted(measured, key=lambda row: int(row["num_nodes"]))[-_FITTED_SIZES:]
     return log_slope([row["num_nodes"] for row in largest], [row["peak_bytes"] for row in largest])
 
 

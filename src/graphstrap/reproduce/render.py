@@ -16,11 +16,11 @@ from graphstrap.reproduce.ledger import Ledger, Row
 from graphstrap.reproduce.tables import SELDOM_AT_HAND, Cell, Table, find_rows, how_to_get, make_cells
 from graphstrap.reproduce.variants import QUICK_NEGATIVES, QUICK_STEPS, VARIANTS
 
-LEGEND = (
-    "Ours: mean ± standard deviation over seeds, each the mean of its splits (number of seeds). The paper's number and "
-    "the difference follow; * marks rows that the authors measured themselves (deviations of single splits, not of "
-    "means over splits as ours), ! a difference that Welch's two-sided t-test calls significant at 1 %, from the "
-    "means, deviations and numbers of runs (the paper's: 20, assumed of rows that it copied, too)."
+LEGEND = "Ours: mean ± standard deviation over seeds, each the mean of its splits (number of seeds)."
+PAPER_LEGEND = (
+    " The paper's number and the difference follow; * marks rows that the authors measured themselves (deviations of "
+    "single splits, not of means over splits as ours), ! a difference that Welch's two-sided t-test calls significant "
+    "at 1 %, from the means, deviations and numbers of runs (the paper's: 20, assumed of rows that it copied, too)."
 )
 
 
@@ -84,7 +84,8 @@ def report_accuracies(
     found = [row for own in rows.values() for row in own]
     if found:
         grids.append(_cost_grid(rows, variants=variants, datasets=datasets))
-    notes = [LEGEND, *absent_notes(found, datasets), *([computed_on(found)] if found else [])]
+    legend = LEGEND + PAPER_LEGEND * any(cell.paper is not None for cell in cells)
+    notes = [legend, *absent_notes(found, datasets), *([computed_on(found)] if found else [])]
     has_numbers = any(cell.mean is not None for cell in cells)
     draw = (lambda path: plot_accuracies(cells, path)) if has_numbers else None
     return Report(table, quick, grids, notes, to_csv(cells, rows), draw)
@@ -161,7 +162,7 @@ def _cost_grid(rows: dict[tuple[str, str], list[Row]], *, variants: Sequence[str
     ]
     has_supervised = any(VARIANTS[v].kind.startswith("supervised-") for v in variants)
     networks = " (supervised rows: of a network for each split and protocol)" if has_supervised else ""
-    caption = f"Seconds of training a seed{networks}; peak memory of the program that trained so many seeds together"
+    caption = f"Seconds of training a seed{networks} and peak memory, of the program that trained most seeds together"
     return Grid(caption, ["method", *datasets], lines)
 
 
@@ -178,16 +179,17 @@ def _cost_text(rows: Sequence[Row]) -> str:
 
 
 def _costs(rows: Sequence[Row]) -> dict[str, Any]:
-    """Mean seconds over seeds, and the memory of the program that took most; nothing where nothing was computed."""
+    """Mean seconds and the memory of the seeds that were trained with most others; nothing where none was."""
     timed = [row for row in rows if "train_seconds" in row]
     if not timed:
         return {}
-    largest = max(timed, key=lambda row: row.get("peak_bytes") or 0)
+    together = max(row.get("seeds_together", 1) for row in timed)
+    timed = [row for row in timed if row.get("seeds_together", 1) == together]
     return {
         "train_seconds": round(float(np.mean([row["train_seconds"] for row in timed])), 3),
         "evaluate_seconds": round(float(np.mean([row.get("evaluate_seconds", 0.0) for row in timed])), 3),
-        "peak_bytes": largest.get("peak_bytes"),
-        "seeds_together": largest.get("seeds_together", 1),
+        "peak_bytes": max(row.get("peak_bytes") or 0 for row in timed) or None,
+        "seeds_together": together,
     }
 
 
