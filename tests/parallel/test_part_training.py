@@ -69,6 +69,7 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
             "encoder.name": "mpnn",
             "encoder.norm": "layer",
             "encoder.num_steps": 2,
+            "sampling.batch_size": 97,  # of 7,000 nodes that are embedded
             "method.unlabelled_ratio": 1.0,
             "method.label_inputs": True,
             "sampling.disjoint": True,
