@@ -7,7 +7,6 @@ import random
 import socket
 from collections.abc import Callable
 from contextlib import closing, suppress
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +14,17 @@ import torch
 from torch.multiprocessing.spawn import start_processes
 
 import graphstrap.parallel.workers as module
+from forked import CONTEXT
 from graphstrap.parallel import Workers, joined
 
 Work = Callable[..., dict[str, Any]]
-
-# A process that only imports these is forked where no GPU is asked for: to import them takes longer than most tests.
-IMPORTED = ["graphstrap", "graphstrap.parallel", "torch.distributed.nn", "scipy.sparse", "pytest"]
-get_context("forkserver").set_forkserver_preload(IMPORTED)
 
 
 def in_processes(work: Work, *arguments: Any, folder: Path, size: int = 2, device: str = "cpu") -> list[dict[str, Any]]:
     """What `work(workers, *arguments)` returns in each of them: names and tensors or numbers. Of size 1 it is a group
     all the same."""
     group = (dict(os.environ), size, free_port(), folder, work, arguments, device)
-    how = "spawn" if device == "cuda" else "forkserver"
+    how = "spawn" if device == "cuda" else CONTEXT.get_start_method()
     start_processes(_run, group, nprocs=size, start_method=how)  # type: ignore[no-untyped-call]
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(size)]
 
