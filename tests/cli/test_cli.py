@@ -356,12 +356,12 @@ def test_killed_at_any_moment_and_resumed_gives_the_same_bits(tmp_path: Path) ->
     """Killed five times at random moments; the final weights equal the uninterrupted run's, bit for bit."""
     edges, nodes = write_tables(tmp_path)
     fit = ["fit", "--edges", str(edges), "--nodes", str(nodes), *FAST]
-    fit += ["--set", "train.steps=600", "--set", "train.checkpoint_seconds=0.05", "--set", "train.log_every=10"]
+    fit += ["--set", "train.steps=400", "--set", "train.checkpoint_seconds=0.05", "--set", "train.log_every=10"]
     assert exit_code_of(run, [*fit, "--run", str(tmp_path / "whole")]) == 0
     random = np.random.default_rng(0)
     arguments = [*fit, "--run", str(tmp_path / "cut")]
     for _ in range(5):
-        seconds = random.uniform(0.001, 0.05)  # checkpoints are 0.05 s apart; five times of this are not 600 steps
+        seconds = random.uniform(0.001, 0.05)  # checkpoints are 0.05 s apart; five times of this are not 400 steps
         assert exit_code_of(run_until_killed, arguments, tmp_path / "cut", seconds) == -signal.SIGALRM
         arguments = ["resume", str(tmp_path / "cut"), "--quiet"]
         assert not (tmp_path / "cut" / "model.safetensors").exists()
