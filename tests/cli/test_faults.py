@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from test_cli import FAST, one_thread, wait_until, write_tables, written
 
+from forked import exit_code_of
 from graphstrap.cli._app import run
 from graphstrap.cli._supervise import supervise
 from graphstrap.io._database import one_line_errors
@@ -56,8 +57,9 @@ def num_restarts(run_folder: Path) -> int:
 @pytest.mark.distributed
 def test_kills_with_nobody_watching_give_the_same_bits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The worker is killed at random moments; the launcher starts it again. GRAPHSTRAP_KILLS=20 for more of it."""
-    settings = ["--set", "train.steps=1500", "--set", "train.checkpoint_seconds=0.05"]
-    subprocess.run(fit_command(tmp_path, "whole", *settings), check=True, capture_output=True, env=one_thread())
+    num_steps = 300 * NUM_KILLS
+    settings = ["--set", f"train.steps={num_steps}", "--set", "train.checkpoint_seconds=0.05"]
+    assert exit_code_of(run, fit_command(tmp_path, "whole", *settings)[len(COMMAND) :]) == 0
     launcher = start(fit_command(tmp_path, "cut", *settings, "--restarts", str(NUM_KILLS)))
     random, cut, killed = np.random.default_rng(0), tmp_path / "cut", 0
     while killed < NUM_KILLS and launcher.poll() is None:
@@ -77,7 +79,7 @@ def test_kills_with_nobody_watching_give_the_same_bits(tmp_path: Path, capsys: p
     capsys.readouterr()
     assert run(["info", str(cut), "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
-    assert (facts["finished"], facts["step"]) == (True, 1500)
+    assert (facts["finished"], facts["step"]) == (True, num_steps)
     steps = [restart["step"] for restart in facts["restarts"]]
     assert len(steps) == NUM_KILLS
     assert steps == sorted(steps)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,6 +17,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from forked import exit_code_of
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.io._write_edges import EdgeJob
@@ -233,22 +236,19 @@ def test_the_cap_on_memory_holds(tmp_path: Path) -> None:
     assert resource.getrlimit(resource.RLIMIT_DATA)[0] != limit + spare
 
 
+def prepare_until(stage: str, edges: str, nodes: str, store: str) -> int:
+    def stop(now: str, fraction: float) -> None:
+        if now == stage:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    prepare_tables(edges, nodes, store, job=PrepareOptions(SMALL.memory_bytes), report=stop)
+    return 0
+
+
 def test_killed_in_the_middle_there_is_nothing_and_the_next_build_works(tmp_path: Path) -> None:
     edges, nodes = write_features(tmp_path, np.random.default_rng(2).normal(size=(3000, 4)))
-    store = str(tmp_path / "store")
-    started = "prepare_tables({edges!r}, {nodes!r}, {store!r}, job=PrepareOptions({limit}), report=stop)"
-    code = f"""
-import os, signal
-from graphstrap.io.prepare import PrepareOptions, prepare_tables
-def stop(stage, fraction):
-    if stage == "STAGE":
-        os.kill(os.getpid(), signal.SIGKILL)
-{started}
-"""
     for stage in ("reading nodes", "sorting edges", "turning edges", "writing features"):
-        text = code.replace("STAGE", stage).format(edges=edges, nodes=nodes, store=store, limit=SMALL.memory_bytes)
-        done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
-        assert done.returncode == -9, done.stderr
+        assert exit_code_of(prepare_until, stage, edges, nodes, str(tmp_path / "store")) == -signal.SIGKILL
         assert {path.name for path in tmp_path.iterdir()} == {"e.csv", "n.csv", ".store.building"}
     assert_same_as_in_memory(tmp_path, edges, nodes, TableOptions())
     assert {path.name for path in tmp_path.iterdir()} == {"e.csv", "n.csv", "store"}

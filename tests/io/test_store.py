@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import BinaryIO
 
@@ -23,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import make_random_graph
+from forked import CONTEXT
 from graphstrap.datasets import load
 from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL
@@ -266,36 +265,31 @@ def test_a_store_that_was_made_in_the_meantime_is_not_replaced(tmp_path: Path, m
     assert list(path.iterdir()) == []
 
 
-_WRITER = """
-import sys
-from pathlib import Path
-sys.path.insert(0, {tests!r})
-import torch
-from graphstrap.graph import Graph
-from graphstrap.io.store import write_store
-n = 60_000
-graph = Graph.from_edges(torch.arange(n - 1), torch.arange(1, n), x=torch.ones(n, 64))
-print("ready", flush=True)
-for number in range(10_000):
-    write_store(graph, {path!r}, overwrite=True)
-    print(number, flush=True)
-"""
+def write_stores(path: Path, said: Connection) -> None:
+    n = 60_000
+    graph = Graph.from_edges(torch.arange(n - 1), torch.arange(1, n), x=torch.ones(n, 64))
+    said.send("ready")
+    for number in range(10_000):
+        write_store(graph, path, overwrite=True)
+        said.send(number)
 
 
 def test_killed_at_any_moment_there_is_a_whole_store_or_none(tmp_path: Path) -> None:
     path = tmp_path / "store"
     moments = random.Random(0)
-    code = _WRITER.format(tests=str(Path(__file__).parent.parent), path=str(path))
     found = []
     for first_whole in (False, True, False, True):  # killed while the first is written, and while one is replaced
-        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-            if first_whole:
-                assert process.stdout.readline() == "0\n"
-            time.sleep(moments.uniform(0, 0.25))
-            os.kill(process.pid, signal.SIGKILL)
-            process.wait()
+        heard, said = CONTEXT.Pipe(duplex=False)
+        process = CONTEXT.Process(target=write_stores, args=(path, said))
+        process.start()
+        said.close()  # so that nobody waits for what was never said
+        assert heard.recv() == "ready"
+        if first_whole:
+            assert heard.recv() == 0
+        time.sleep(moments.uniform(0, 0.25))
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
         found.append(path.exists())
         if path.exists():
             assert verify_store(path).num_nodes == 60_000

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.multiprocessing.spawn import spawn
+from torch.multiprocessing.spawn import start_processes
 
 import graphstrap.parallel.workers as module
+from forked import CONTEXT
 from graphstrap.parallel import Workers, joined
 
 Work = Callable[..., dict[str, Any]]
@@ -22,7 +23,9 @@ Work = Callable[..., dict[str, Any]]
 def in_processes(work: Work, *arguments: Any, folder: Path, size: int = 2, device: str = "cpu") -> list[dict[str, Any]]:
     """What `work(workers, *arguments)` returns in each of them: names and tensors or numbers. Of size 1 it is a group
     all the same."""
-    spawn(_run, (size, free_port(), folder, work, arguments, device), nprocs=size)  # type: ignore[no-untyped-call]
+    group = (dict(os.environ), size, free_port(), folder, work, arguments, device)
+    how = "spawn" if device == "cuda" else CONTEXT.get_start_method()
+    start_processes(_run, group, nprocs=size, start_method=how)  # type: ignore[no-untyped-call]
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(size)]
 
 
@@ -36,8 +39,17 @@ def free_port() -> int:
     raise OSError("a hundred ports are in use")
 
 
-def _run(rank: int, size: int, port: int, folder: Path, work: Work, arguments: tuple[Any, ...], device: str) -> None:
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
+def _run(
+    rank: int,
+    environment: dict[str, str],
+    size: int,
+    port: int,
+    folder: Path,
+    work: Work,
+    arguments: tuple[Any, ...],
+    device: str,
+) -> None:
+    os.environ |= {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     module.is_worker = lambda: True  # also where nobody else is

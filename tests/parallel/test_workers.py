@@ -18,7 +18,10 @@ from in_processes import free_port, in_processes
 from safetensors.torch import load_file
 from torch.distributed.distributed_c10d import _set_pg_timeout
 
+import graphstrap.parallel.workers as module
 from conftest import make_communities
+from forked import exit_code_of
+from graphstrap.cli._app import run
 from graphstrap.io.npz import write_npz
 from graphstrap.parallel import ALONE, LostWorkerError, Workers, is_worker
 from graphstrap.parallel.workers import was_killed
@@ -55,10 +58,10 @@ def test_what_the_launcher_ended_itself_was_not_killed(codes: list[int], killed:
     assert was_killed(codes) == killed
 
 
-def test_bad_recipes_leave_no_folder(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_bad_recipes_leave_no_folder(tmp_path: Path, fit: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    whole = ["--set", "sampling.fan_outs=[]", "--workers", "2", "--run", str(tmp_path / "run")]
     code = subprocess.run(  # workers are processes: their threads and signals stay out of pytest's
-        [sys.executable, "-m", "graphstrap", "fit", "digits", "--run", tmp_path / "run", "--workers", "2", "--quiet"],
-        check=False,
+        [sys.executable, "-m", "graphstrap", *fit, *whole], check=False
     ).returncode
     assert code == 2
     assert "several workers share the roots" in capfd.readouterr().err
@@ -112,26 +115,21 @@ def test_who_has_finished_work_of_its_own_waits_longer_than_for_a_step(tmp_path:
     assert in_processes(waits_of_a_worker, folder=tmp_path)[0] == {"work": False, "steps": True}
 
 
+def run_and_meet(arguments: list[str], environment: dict[str, str], said: Path) -> int:
+    os.environ |= environment
+    module.MEETING = timedelta(seconds=1)
+    os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT), 2)
+    return run(arguments)
+
+
 @pytest.mark.parametrize(("rank", "address"), [("1", "127.0.0.1"), ("0", "127.0.0.1"), ("1", "nobody.invalid")])
 def test_a_meeting_that_nobody_comes_to_ends_in_a_sentence(
     tmp_path: Path, rank: str, address: str, fit: list[str]
 ) -> None:
-    port = str(free_port())
-    program = (
-        "import sys, datetime, graphstrap.parallel.workers as workers; from graphstrap.cli._app import run; "
-        "workers.MEETING = datetime.timedelta(seconds=3); sys.exit(run(sys.argv[1:]))"
-    )
+    port, said = str(free_port()), tmp_path / "said"
     environment = {"RANK": rank, "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": address, "MASTER_PORT": port}
-    done = subprocess.run(
-        [sys.executable, "-c", program, *fit, "--run", str(tmp_path / "run")],
-        env={**os.environ, **environment},
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=120,
-    )
-    said = done.stderr.splitlines()[-1]
-    assert done.returncode == 2
-    assert f"worker {rank} met nobody at {address}:{port} within 3 s" in said
+    assert exit_code_of(run_and_meet, [*fit, "--run", str(tmp_path / "run")], environment, said) == 2
+    assert f"worker {rank} met nobody at {address}:{port} within 1 s" in said.read_text().splitlines()[-1]
     assert not (tmp_path / "run").exists()
 
 
@@ -140,59 +138,59 @@ def test_both_launchers_a_killed_worker_and_a_killed_launcher_give_the_same_mode
     tmp_path: Path, fit: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # which torchrun would set and ours would not
-    steps = ["--set", "train.steps=200"]  # the kill must come before the last one
+    fit += ["--set", "train.steps=150", "--set", "train.checkpoint_seconds=0.1"]  # both kills come before the last step
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "--"]
-    subprocess.run([*torchrun, "graphstrap", *fit, *steps, "--run", tmp_path / "torchrun"], check=True)
-    ours = [sys.executable, "-m", "graphstrap", *fit, *steps, "--workers", "2", "--set", "train.checkpoint_seconds=0.1"]
+    subprocess.run([*torchrun, "graphstrap", *fit, "--run", tmp_path / "torchrun"], check=True)
 
-    job = start_until_saved([*ours, "--run", tmp_path / "worker"], tmp_path / "worker")
-    os.kill(children_of(job.pid)[-1], signal.SIGKILL)
-    said = job.communicate(timeout=300)[1]
-    assert job.returncode == 0, said
-    assert "a worker was killed, all start again" in said
-
-    job = start_until_saved([*ours, "--run", tmp_path / "launcher", "--restarts", "1"], tmp_path / "launcher")
+    folder = tmp_path / "ours"
+    ours = [sys.executable, "-m", "graphstrap", *fit, "--workers", "2", "--restarts", "1", "--run", str(folder)]
+    job = subprocess.Popen(ours, stderr=subprocess.PIPE, text=True)
+    wait_until_saved(job, folder)
     (launcher,) = children_of(job.pid)
+    os.kill(children_of(launcher)[-1], signal.SIGKILL)
+    wait_until_saved(job, folder)
+    assert children_of(job.pid) == [launcher]
     workers = children_of(launcher)
     assert len(workers) == 2
     os.kill(launcher, signal.SIGKILL)
     said = job.communicate(timeout=300)[1]
     assert job.returncode == 0, said
+    assert "a worker was killed, all start again" in said
     assert "training was ended by SIGKILL: it goes on" in said
     assert not any(is_alive(worker) for worker in workers)
-    assert len(Run.open(tmp_path / "launcher").restarts()) == 1
+    assert len(Run.open(folder).restarts()) == 2
 
-    whole = load_file(tmp_path / "torchrun" / "model.safetensors")
-    for name in ("worker", "launcher"):
-        cut = load_file(tmp_path / name / "model.safetensors")
-        assert all(torch.equal(tensor, cut[key]) for key, tensor in whole.items())
-        assert [record["step"] for record in Run.open(tmp_path / name).metrics()] == [1, *range(5, 201, 5)]
-    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("worker", "launcher")]
+    assert [record["step"] for record in Run.open(folder).metrics()] == [1, *range(5, 151, 5)]
+    models = [(path / "model.safetensors").read_bytes() for path in (tmp_path / "torchrun", folder)]
     assert models[0] == models[1]
 
 
-def start_until_saved(command: list[str | Path], folder: Path) -> subprocess.Popen[str]:
-    """A job that has written its first checkpoint."""
-    job = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    while not (folder / "checkpoint.safetensors").exists():
+def wait_until_saved(job: subprocess.Popen[str], folder: Path) -> None:
+    """Until the job has written a checkpoint."""
+    path = folder / "checkpoint.safetensors"
+    before = path.stat().st_mtime_ns if path.exists() else None
+    while not path.exists() or path.stat().st_mtime_ns == before:
         assert job.poll() is None
         time.sleep(0.02)
-    return job
 
 
 @pytest.mark.distributed
 def test_a_second_job_in_the_folder_is_refused_and_a_stopped_one_is_saved(tmp_path: Path, fit: list[str]) -> None:
     folder = tmp_path / "run"
     steps = ["--set", "train.steps=100000", "--set", "train.checkpoint_seconds=0.1"]
-    job = subprocess.Popen([sys.executable, "-m", "graphstrap", *fit, *steps, "--workers", "2", "--run", folder])
-    while not (folder / "checkpoint.safetensors").exists():
-        assert job.poll() is None
-        time.sleep(0.02)
+    command = [sys.executable, "-m", "graphstrap", *fit, *steps, "--workers", "2", "--run", str(folder)]
+    job = subprocess.Popen(command, text=True)
+    wait_until_saved(job, folder)
+    workers = children_of(job.pid)
+    for worker in workers:
+        os.kill(worker, signal.SIGSTOP)  # the folder is theirs all the same, and the second job gets their time
     command = [sys.executable, "-m", "graphstrap", "resume", str(folder), "--workers", "2", "--quiet"]
     slow_end = "import atexit, os, time; os.environ.get('RANK') == '0' and atexit.register(time.sleep, 2)"
     (tmp_path / "sitecustomize.py").write_text(slow_end)  # the worker that knows why is not the first to end
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     second = subprocess.run(command, capture_output=True, text=True, env=environment)
+    for worker in workers:
+        os.kill(worker, signal.SIGCONT)
     job.send_signal(signal.SIGTERM)
     assert job.wait(timeout=60) == 0
     assert second.returncode == 2
@@ -205,28 +203,25 @@ def test_a_second_job_in_the_folder_is_refused_and_a_stopped_one_is_saved(tmp_pa
 
 @pytest.mark.distributed
 def test_seeds_spread_over_workers_are_the_same_models(tmp_path: Path, fit: list[str]) -> None:
-    command = [sys.executable, "-m", "graphstrap", *fit, "--set", "train.steps=10", "--seeds", "3"]
-    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
-    for size in ("1", "2"):
-        subprocess.run([*command, "--workers", size, "--run", tmp_path / size], check=True, env=one_thread)
+    fit += ["--set", "train.steps=10", "--seeds", "3"]
+    assert exit_code_of(run, [*fit, "--workers", "1", "--run", str(tmp_path / "1")]) == 0
+    two = [sys.executable, "-m", "graphstrap", *fit, "--workers", "2", "--run", str(tmp_path / "2")]
+    subprocess.run(two, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     for seed in range(3):
         first, second = (load_file(tmp_path / n / f"seed-{seed}" / "model.safetensors") for n in ("1", "2"))
         assert all(torch.equal(tensor, second[name]) for name, tensor in first.items())
 
 
 @pytest.mark.distributed
-def test_workers_fill_one_ledger_with_every_cell_once(tmp_path: Path) -> None:
+def test_workers_fill_one_ledger_with_every_cell_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ledger = tmp_path / "ledger.jsonl"
     command = ["reproduce", "table-3", "--datasets", "digits", "--methods", "random-init", "--seeds", "3", "--quick"]
     where = ["--ledger", str(ledger), "--device", "cpu"]
-    for workers in ("2", "1"):  # the second time there is nothing left to do
-        shown = subprocess.run(
-            [sys.executable, "-m", "graphstrap", *command, *where, "--workers", workers],
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        assert shown.stdout.count("QUICK:") == 1
+    two = [sys.executable, "-m", "graphstrap", *command, *where, "--workers", "2"]
+    shown = subprocess.run(two, check=True, capture_output=True, text=True)
+    assert shown.stdout.count("QUICK:") == 1
+    assert run([*command, *where, "--workers", "1"]) == 0  # there is nothing left to do
+    assert capsys.readouterr().out.count("QUICK:") == 1
     rows = [json.loads(line) for line in ledger.read_text().splitlines()]
     assert sorted(row["seed"] for row in rows) == [0, 1, 2]
 
