@@ -77,9 +77,11 @@ def test_children_of_a_seed_differ_and_repeat() -> None:
 
 
 @settings(max_examples=20, deadline=None)
-@given(seed=seeds, size=st.integers(32_760, 100_000), by_column=st.booleans())
-def test_many_ids_are_asked_in_parts_with_the_same_answers(seed: int, size: int, by_column: bool) -> None:
-    ids = torch.arange(2 * size).reshape(size, 2) * 5
+@given(seed=seeds, size=st.integers(32_760, 100_000), stride=st.sampled_from([5, 2**40 + 3]), by_column=st.booleans())
+def test_many_ids_are_asked_in_parts_with_the_same_answers(seed: int, size: int, stride: int, by_column: bool) -> None:
+    ids = torch.arange(2 * size).reshape(size, 2) * stride
+    before = ids.clone()
     threshold = drop_threshold(torch.tensor([0.2, 0.7])) if by_column else drop_threshold(0.4)
     assert torch.equal(keep(ids, seed, threshold), hash32(ids, seed) >= threshold)
     assert torch.equal(keep(ids.T, seed, 1 << 31), hash32(ids.T, seed) >= 1 << 31)
+    assert torch.equal(ids, before)

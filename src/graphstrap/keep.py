@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 LOW_32_BITS = 0xFFFF_FFFF
-_IN_CACHE = 1 << 15  # ids: 256 kB
+_IN_CACHE = 1 << 16  # ids: 512 kB
 
 # Integers, NumPy int64 arrays or PyTorch int64 tensors: all have the operators that the hash needs.
 Integers = Any
@@ -35,10 +35,14 @@ def mix(x: Integers) -> Integers:
 
 def hash32(ids: Integers, seed: Integers) -> Integers:
     """Hash non-negative 64-bit ids with a 64-bit seed to words in [0, 2**32)."""
-    first_key = mix((seed & LOW_32_BITS) ^ 0x9E3779B9)
-    second_key = mix(((seed >> 32) & LOW_32_BITS) ^ first_key ^ 0x85EBCA6B)
+    first_key, second_key = _keys(seed)
     low = mix((ids & LOW_32_BITS) ^ first_key)
     return mix(((low + second_key) & LOW_32_BITS) ^ mix(ids >> 32))
+
+
+def _keys(seed: Integers) -> tuple[Integers, Integers]:
+    first = mix((seed & LOW_32_BITS) ^ 0x9E3779B9)
+    return first, mix(((seed >> 32) & LOW_32_BITS) ^ first ^ 0x85EBCA6B)
 
 
 def drop_threshold(drop_prob: Any) -> Integers:
@@ -58,15 +62,38 @@ def keep(ids: Integers, seed: Integers, threshold: Integers) -> Any:
 
 
 def _keep_in_parts(ids: torch.Tensor, seed: Integers, threshold: Integers) -> torch.Tensor:
-    """The same, with the two dozen arrays between ids and answer in the processor's cache: several times as fast."""
+    """The same, with what lies between ids and answer in the processor's cache: many times as fast."""
     kept = torch.empty(ids.shape, dtype=torch.bool)
     thresholds: Iterable[Integers] = repeat(threshold)
     if isinstance(threshold, torch.Tensor):
         thresholds = torch.split(threshold.expand_as(ids).reshape(-1), _IN_CACHE)
     parts, answers = torch.split(ids.reshape(-1), _IN_CACHE), torch.split(kept.view(-1), _IN_CACHE)
     for part, answer, bound in zip(parts, answers, thresholds, strict=False):
-        torch.ge(hash32(part, seed), bound, out=answer)
+        torch.ge(_hash32_in_place(part, seed), bound, out=answer)
     return kept
+
+
+def _hash32_in_place(ids: torch.Tensor, seed: Integers) -> torch.Tensor:
+    """`hash32`, written over one array instead of into two dozen. High words are few: mix(0) is 0."""
+    first_key, second_key = _keys(seed)
+    x = _mix_in_place((ids & LOW_32_BITS) ^ first_key)
+    x += second_key
+    x &= LOW_32_BITS
+    high = ids >> 32
+    if bool(high.any()):
+        x ^= _mix_in_place(high)
+    return _mix_in_place(x)
+
+
+def _mix_in_place(x: torch.Tensor) -> torch.Tensor:
+    x ^= x >> 16
+    x *= 0x7FEB352D
+    x &= LOW_32_BITS
+    x ^= x >> 15
+    x *= 0x846CA68B
+    x &= LOW_32_BITS
+    x ^= x >> 16
+    return x
 
 
 def child_seed(seed: int, *path: int) -> int:
