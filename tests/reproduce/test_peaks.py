@@ -27,6 +27,7 @@ from graphstrap.reproduce.tables import Table, find_table
 from graphstrap.reproduce.variants import recipe_of
 
 CPU = torch.device("cpu")
+LEDGER = Path(__file__).parents[2] / "benchmarks" / "results" / "ledger.jsonl"
 
 
 def peak(variant: str, dataset: str, num_bytes: float, *, num_nodes: int) -> dict[str, Any]:
@@ -102,6 +103,33 @@ def test_what_is_taken_on_a_cpu_is_what_was_estimated(variant: str, dataset: str
     wanted = estimate_bytes(graph, peak_recipe(variant, graph.name), on_cpu=True)
     rows = (measure_peak(graph, variant, Filling(device="cpu"), CPU) for _ in range(2))
     assert any(1 / 1.6 < row["peak_bytes"] / wanted < 1.6 for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("variant", "dataset"),
+    [
+        ("grace", "generated-8000"),
+        ("grace", "generated-16000"),
+        ("bgrl", "generated-16000"),
+        ("bgrl", "generated-256000"),
+        ("grace", "amazon-photo"),
+        ("grace", "coauthor-cs"),
+        ("bgrl", "amazon-computers"),
+        ("bgrl", "coauthor-cs"),
+        ("bgrl", "coauthor-physics"),
+    ],
+)
+def test_what_was_taken_on_cuda_is_what_is_estimated(
+    variant: str, dataset: str, request: pytest.FixtureRequest
+) -> None:
+    """By the rows of the ledger that table 1 shows."""
+    if not dataset.startswith(GENERATED):
+        request.getfixturevalue("data_folder")
+    found = find_peak(Ledger(LEDGER), dataset, variant, device="cuda")
+    assert found is not None
+    wanted = estimate_bytes(make_graph(dataset), peak_recipe(variant, dataset))
+    close = 1.02 if variant == "grace" else 1.35
+    assert 1 / close < wanted / found["peak_bytes"] < close
 
 
 def test_what_does_not_fit_is_estimated_and_tried_again_under_another_limit(

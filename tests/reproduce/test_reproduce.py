@@ -158,7 +158,7 @@ def test_starred_rows_get_twenty_seeds_and_raw_features_one() -> None:
 def test_memory_grows_with_the_square_for_grace_alone() -> None:
     graph = load("digits")
     bgrl, grace = (estimate_bytes(graph, as_published(recipe_of(name, "coauthor-cs"))) for name in ("bgrl", "grace"))
-    assert grace - bgrl > 8 * 4 * graph.num_nodes**2 * 0.9
+    assert grace - bgrl > 10 * 4 * graph.num_nodes**2 * 0.9
     few = estimate_bytes(graph, recipe_of("grace-2", "coauthor-cs"))
     assert few < grace
     text = refusal(graph, as_published(recipe_of("grace", "coauthor-cs")), limit=1_000_000)
@@ -210,11 +210,11 @@ def test_cells_are_computed_once_and_refused_ones_again_under_another_limit(
         fill_ledger(table, ledger, how, variants=table.variants, datasets=table.datasets)
         return ledger
 
-    first = fill(memory_limit=parse_bytes("118MB"))
+    first = fill(memory_limit=parse_bytes("40MB"))
     assert [row["variant"] for row in first.rows] == ["raw", "random-init", "bgrl", "grace"]
     assert "OOM" in first.rows[-1]["oom"]
     assert all(row["accuracy"]["paper"] > 80 for row in first.rows[:3])
-    assert len(fill(memory_limit=parse_bytes("118MB")).rows) == 4
+    assert len(fill(memory_limit=parse_bytes("40MB")).rows) == 4
     assert len(fill().rows) == 5
     cell = make_cell(table, Ledger(tmp_path / "ledger.jsonl"), "grace", "digits", "paper", quick=True)
     assert cell.mean is not None

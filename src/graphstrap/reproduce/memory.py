@@ -1,22 +1,23 @@
 """What a method needs, before it starts: so that too much is a cell of a table and not a crash.
 
-every method        c_1 N (F + widths)                 features and activations
-GRACE, GCA          + 8 * 4 bytes * N^2                where similarities are kept, as in their own code: four N x N
-                                                       matrices and their gradients
-GRACE with k        + c_2 N k                          (see methods/grace.py)
-MVGRL               + 3 * 4 bytes * N^2                the diffusion matrix and its solve
-GMI on a CPU        + 10 * 4 bytes * N K D             rows of the K nodes that are drawn for each (see methods/gmi.py)
+every method        features + 16 E + a N widths       what a step keeps of each node and layer
+                    + 20 F hidden + ...                 weights, their gradients, two moments, the target's
+GRACE, GCA          + 10 * 4 bytes * N^2                where similarities are kept, as in their own code: four N x N
+                                                        matrices, their gradients, and two on the way
+GRACE with k        + c N k                             (see methods/grace.py)
+MVGRL               + 5 * 4 bytes * N^2                 the diffusion matrix and its solve
+GMI                 + 10 * 4 bytes * N K D              rows of the K nodes that are drawn for each (see methods/gmi.py)
 
-That is what tensors take, and on CUDA, whose allocator keeps blocks of a size together, about what is needed. On a CPU
-training keeps freed memory for the next step (`train/memory.py`), and blocks of different sizes leave holes: GRACE's
-loss took 48 to 77 N^2 bytes at 3,000 and 5,000 nodes, and 33 to 35 where nothing is kept. Blocks of 1 GiB, which 8 N^2
-bytes are from 11,586 nodes on, are given back at once: 33 N^2 at 12,000 in float32, 48 in bfloat16, whose blocks are
-half as large.
+a is what was measured: 10 bytes on CUDA, 30 on a CPU. On a CPU training keeps freed memory for the next step
+(`train/memory.py`), and blocks of different sizes leave holes: GRACE's loss took 48 to 77 N^2 bytes at 3,000 and 5,000
+nodes, and 33 to 35 where nothing is kept. Blocks of 1 GiB, which 8 N^2 bytes are from 11,586 nodes on, are given back
+at once: 33 N^2 at 12,000 in float32, 48 in bfloat16, whose blocks are half as large.
 """
 
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from graphstrap.blocks import Block
 from graphstrap.errors import InputError
@@ -24,24 +25,34 @@ from graphstrap.graph import Graph
 from graphstrap.recipe import MethodRecipe, Recipe
 from graphstrap.sparse import SparseMatrix
 
-_SQUARES = {"grace": 8, "gca": 8, "mvgrl": 3}
+_SQUARES = {"grace": 10, "gca": 10, "mvgrl": 5}
 _CPU_SQUARES = {"kept": 15, "given back": 10}  # of GRACE and GCA
 _GIVEN_BACK_BYTES = 1 << 30
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 def estimate_bytes(graph: Graph, recipe: Recipe, *, on_cpu: bool = False) -> int:
-    """About how much memory training takes: of GRACE and GCA, where similarities are kept, right within a factor of 1.3
-    from 2,000 nodes on; MVGRL takes up to 1.4 times as much, others a fifth of it to all of it."""
+    """About how much memory training one model takes. Of what the tables' methods took on CUDA, alone, it is 0.7 to 1.6
+    times as much from 10,000 nodes on, and within 2 % where GRACE's similarities are most of it; walks take less."""
     num_nodes, method, encoder = graph.num_nodes, recipe.method, recipe.encoder
     features = sum(_feature_bytes(block) for block in graph.features if block is not None)
-    widths = sum(encoder.hidden_sizes) + 2 * encoder.embedding_size + 2 * method.predictor_hidden_size
-    linear = features + 16 * graph.num_edges + 4 * 2 * 5 * num_nodes * widths
+    heads = encoder.num_heads if encoder.name == "gat" else 1
+    layers = [max(graph.num_features), *(heads * size for size in encoder.hidden_sizes), encoder.embedding_size]
+    widths = sum(layers[1:]) + encoder.embedding_size + 2 * method.predictor_hidden_size
+    linear = features + 16 * graph.num_edges + _bytes_a_width(recipe, on_cpu=on_cpu) * num_nodes * widths
+    linear += 20 * sum(size_in * size_out for size_in, size_out in pairwise(layers))
     if method.name in ("grace", "gca") and method.num_negatives:
         return linear + 4 * 8 * num_nodes * method.num_negatives
-    if method.name == "gmi" and on_cpu:
+    if method.name == "gmi":
         linear += 4 * 10 * num_nodes * (method.num_negatives or 5) * encoder.embedding_size
     return linear + 4 * _num_squares(method, num_nodes, on_cpu=on_cpu) * num_nodes**2
+
+
+def _bytes_a_width(recipe: Recipe, *, on_cpu: bool) -> int:
+    """Of activations, a node and a column. Edges and walks are counted as columns of nodes."""
+    if recipe.method.name in ("deepwalk", "node2vec") or recipe.encoder.name not in ("gcn", "mean-pooling", "gat"):
+        return 40
+    return 30 if on_cpu else 25 if recipe.encoder.name == "gat" else 10
 
 
 def _num_squares(method: MethodRecipe, num_nodes: int, *, on_cpu: bool) -> int:
