@@ -8,10 +8,10 @@ GRACE with k        + c N k                             (see methods/grace.py)
 MVGRL               + 5 * 4 bytes * N^2                 the diffusion matrix and its solve
 GMI                 + 10 * 4 bytes * N K D              rows of the K nodes that are drawn for each (see methods/gmi.py)
 
-a is what was measured: 10 bytes on CUDA, 30 on a CPU. On a CPU training keeps freed memory for the next step
-(`train/memory.py`), and blocks of different sizes leave holes: GRACE's loss took 48 to 77 N^2 bytes at 3,000 and 5,000
-nodes, and 33 to 35 where nothing is kept. Blocks of 1 GiB, which 8 N^2 bytes are from 11,586 nodes on, are given back
-at once: 33 N^2 at 12,000 in float32, 48 in bfloat16, whose blocks are half as large.
+a is what was measured: 10 bytes on CUDA, 16 where negatives are drawn, 25 with a GAT, 30 on a CPU. There training keeps
+freed memory for its next step (`train/memory.py`); blocks of different sizes leave holes: GRACE's loss took 48 to 77
+N^2 bytes at 3,000 and 5,000 nodes, and 33 to 35 where nothing is kept. Blocks of 1 GiB, which 8 N^2 bytes are from
+11,586 nodes on, are given back at once: 33 N^2 at 12,000 in float32, 48 in bfloat16, whose blocks are half as large.
 """
 
 from __future__ import annotations
@@ -50,9 +50,12 @@ def estimate_bytes(graph: Graph, recipe: Recipe, *, on_cpu: bool = False) -> int
 
 def _bytes_a_width(recipe: Recipe, *, on_cpu: bool) -> int:
     """Of activations, a node and a column. Edges and walks are counted as columns of nodes."""
-    if recipe.method.name in ("deepwalk", "node2vec") or recipe.encoder.name not in ("gcn", "mean-pooling", "gat"):
+    method, encoder = recipe.method, recipe.encoder
+    if method.name in ("deepwalk", "node2vec") or encoder.name not in ("gcn", "mean-pooling", "gat"):
         return 40
-    return 30 if on_cpu else 25 if recipe.encoder.name == "gat" else 10
+    if on_cpu:
+        return 30
+    return 25 if encoder.name == "gat" else 16 if method.num_negatives else 10
 
 
 def _num_squares(method: MethodRecipe, num_nodes: int, *, on_cpu: bool) -> int:
