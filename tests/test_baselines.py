@@ -37,9 +37,9 @@ def many() -> Graph:
     return make_communities(num_nodes=300, num_classes=3, seed=0)
 
 
-def with_splits(graph: Graph, *, num_val: int) -> Graph:
+def with_splits(graph: Graph, *, num_val: int, num_train: int = 60) -> Graph:
     order, masks = torch.arange(graph.num_nodes)[:, None].repeat(1, 2), []
-    for low, high in ((0, 60), (60, 60 + num_val), (150, 300)):
+    for low, high in ((0, num_train), (60, 60 + num_val), (150, 300)):
         masks.append((order >= low) & (order < high))
     return replace(graph, splits=Splits(*masks))
 
@@ -165,6 +165,10 @@ def test_what_cannot_be_evaluated_is_named(many: Graph) -> None:
             evaluate_one(many, num_runs=0)
         with pytest.raises(InputError, match="one class number"):
             evaluate_one(replace(many, labels=None))
+        with pytest.raises(InputError, match="edge weight is negative"):
+            evaluate_one(replace(many, edge_weights=torch.full((many.num_edges,), -1.0)))
+        with pytest.raises(InputError, match="two training nodes"):
+            evaluate_one(with_splits(many, num_train=1, num_val=0), protocol="public")
     with pytest.raises(InputError, match="gcn or mlp"):
         evaluate_supervised(many, encoder="gat")
     with pytest.raises(InputError, match="published splits"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -58,6 +60,19 @@ def test_what_is_said_is_what_runs() -> None:
     assert all(words in said for words in ("7 steps", "layers of 32:", "5 columns of own features"))
     _, reasons = resolve_recipe("default", with_columns(5).with_features(None), {})
     assert not any("there are 0" in reason for reason in reasons)
+
+
+def test_nothing_is_said_of_what_a_method_does_not_read() -> None:
+    def said(settings: dict[str, Any]) -> str:
+        return "\n".join(resolve_recipe("default", with_columns(5), settings)[1])
+
+    assert "masked" not in said({"method.name": "dgi"})
+    walks = said({"method.name": "deepwalk", "encoder.embedding_size": 32})
+    assert "a row of 32 columns" in walks
+    assert "layers" not in walks
+    assert "probability 0.1 and 0.9" in said({"views.feature_mask_probs": [0.1, 0.9]})
+    assert "own features" not in said({"encoder.own_features": 0})
+    assert "there are 5, and " in said({"data.structural_columns": "always"})
 
 
 @pytest.mark.parametrize(("encoder", "sizes"), [("gcn", (512, 256)), ("gat", (128, 256)), ("mpnn", (128, 64))])

@@ -84,6 +84,10 @@ def test_gca_has_a_centrality_unless_it_is_said_to_have_none() -> None:
     [
         ({"encoder.name": "gat", "encoder.bias": False}, "encoder.bias=false is for gcn"),
         ({"method.name": "grace", "method.embed_with": "target"}, "embed_with=target is for bgrl"),
+        ({"method.name": "grace", "method.target_hops": 1}, "target_hops is for bgrl"),
+        ({"method.name": "deepwalk", "encoder.name": "gat"}, "no encoder"),
+        ({"method.name": "deepwalk", "method.return_weight": 2.0}, "for node2vec"),
+        ({"method.name": "dgi", "views.centrality": "degree"}, "dgi has none"),
         ({"sampling.fan_outs": [3, 3], "sampling.batch_size": 1}, "larger sampling.batch_size"),
         (
             {

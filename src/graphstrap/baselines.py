@@ -30,6 +30,7 @@ from graphstrap.keep import child_seed
 from graphstrap.methods.label_propagation import propagate_labels
 from graphstrap.methods.supervised import SupervisedSettings, fit_supervised
 from graphstrap.ops import resolve_device
+from graphstrap.trainable import check_numbers
 
 Index = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -94,6 +95,7 @@ def _draw_splits(graph: Graph, *, protocol: str, num_runs: int, seed: int) -> li
         raise InputError(f"a baseline's protocol must be one of {', '.join(_DETAILS)}, got {protocol!r}")
     if num_runs < 1:
         raise InputError(f"num_runs must be at least 1, got {num_runs}")
+    check_numbers(graph)
     labels = _labels(graph).cpu().numpy()
     nodes = np.flatnonzero(labels >= 0)
     if protocol == "public":
@@ -115,6 +117,8 @@ def _halved(split: Split) -> Split:
     """The split with half of its training nodes for validation, if it has no other."""
     if len(split.val):
         return split
+    if len(split.train) < 2:
+        raise InputError("a split without validation nodes needs two training nodes at least: half of them validate")
     train, val = np.split(split.train, [(len(split.train) + 1) // 2])
     return Split(train, val, split.test)
 

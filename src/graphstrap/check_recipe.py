@@ -5,7 +5,7 @@ at all; this is asked of new runs alone, so that models and runs from before sti
 from __future__ import annotations
 
 from graphstrap.errors import InputError
-from graphstrap.recipe import Recipe, num_labelled_roots
+from graphstrap.recipe import VIEWED_METHODS, WALKING_METHODS, Recipe, num_labelled_roots
 
 
 def check_new(recipe: Recipe) -> None:
@@ -13,6 +13,14 @@ def check_new(recipe: Recipe) -> None:
     sampling, method, name = recipe.sampling, recipe.method, recipe.encoder.name
     if method.embed_with == "target" and method.name != "bgrl":
         raise InputError(f"method.embed_with=target is for bgrl, whose target it is: leave it for {method.name}")
+    if method.target_hops and method.name != "bgrl":
+        raise InputError(f"method.target_hops is for bgrl, whose targets it averages: leave it for {method.name}")
+    if name != "gcn" and method.name in WALKING_METHODS:
+        raise InputError(f"{method.name} has a table of rows and no encoder: leave encoder.name out")
+    if (method.return_weight, method.outward_weight) != (1.0, 1.0) and method.name != "node2vec":
+        raise InputError(f"method.return_weight and outward_weight are for node2vec: leave them for {method.name}")
+    if recipe.views.centrality != "none" and method.name not in VIEWED_METHODS:
+        raise InputError(f"views.centrality is for methods with two views, and {method.name} has none: leave it out")
     if not recipe.encoder.bias and name in ("gat", "mpnn", "mlp"):
         raise InputError(f"encoder.bias=false is for gcn and mean-pooling: leave it true for {name}")
     ignored = [name for name in ("by_time", "root_types", "disjoint") if getattr(sampling, name)]

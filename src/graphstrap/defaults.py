@@ -17,7 +17,16 @@ from graphstrap.blocks import is_bag
 from graphstrap.check_recipe import check_new
 from graphstrap.graph import Graph
 from graphstrap.many_graphs import training_part
-from graphstrap.recipe import DataRecipe, EncoderRecipe, MethodRecipe, Recipe, TrainRecipe, ViewsRecipe
+from graphstrap.recipe import (
+    VIEWED_METHODS,
+    WALKING_METHODS,
+    DataRecipe,
+    EncoderRecipe,
+    MethodRecipe,
+    Recipe,
+    TrainRecipe,
+    ViewsRecipe,
+)
 from graphstrap.recipe_files import load_recipe
 
 OWN_COLUMNS = 64
@@ -94,20 +103,33 @@ def resolve_recipe(recipe: str | Recipe, graph: Graph, settings: Mapping[str, An
 
 
 def _reasons(s: Statistics, recipe: Recipe) -> list[str]:
-    """What a recipe made from these statistics, perhaps with settings of the user's, has, and why."""
+    """What a recipe made from these statistics, perhaps with settings of the user's, has, and why; no word of what its
+    method does not read."""
     kind = (
         "counts, mostly zero" if s.is_bag else "measurements" if s.num_columns else "none given, structural ones made"
     )
-    encoder, views, train = recipe.encoder, recipe.views, recipe.train
-    num_columns = s.num_columns or recipe.data.structural_size + 2
-    own = "neighbours may be unlike each other" if s.has_own else "nodes have none, or of several kinds"
-    num_own = min(encoder.own_features, num_columns)
+    encoder, views, train, method = recipe.encoder, recipe.views, recipe.train, recipe.method.name
+    num_made = recipe.data.structural_size + 2
+    beside = f", and {num_made} structural ones" if recipe.data.structural_columns == "always" and s.num_columns else ""
+    steps = f"{train.steps} steps at learning rate {train.learning_rate}: change with --set train.steps=N"
+    if method in WALKING_METHODS:
+        return [f"a row of {encoder.embedding_size} columns for each node: {s.num_nodes:,} nodes", steps]
+    reasons = [f"features scaled by {recipe.data.feature_scaling}: {kind}"]
+    if method in VIEWED_METHODS:
+        reasons += [
+            f"feature columns masked with probability {_of_both(views.feature_mask_probs)}: there are "
+            f"{s.num_columns or num_made}{beside}",
+            f"edges dropped with probability {_of_both(views.edge_drop_probs)}: {s.mean_degree:.1f} edges a node",
+        ]
+    if encoder.own_features:
+        num_own = min(encoder.own_features, s.num_columns or num_made, s.num_nodes)
+        reasons.append(f"{num_own} columns of own features appended: neighbours may be unlike each other")
+    elif not s.has_own:
+        reasons.append("no own features appended: nodes have none, or of several kinds")
     layers = " and ".join(map(str, (*encoder.hidden_sizes, encoder.embedding_size)))
-    return [
-        f"features scaled by {recipe.data.feature_scaling}: {kind}",
-        f"feature columns masked with probability {views.feature_mask_probs[0]}: there are {num_columns}",
-        f"edges dropped with probability {views.edge_drop_probs[0]}: {s.mean_degree:.1f} edges a node",
-        f"{num_own} columns of own features appended: {own}",
-        f"layers of {layers}: {s.num_nodes:,} nodes",
-        f"{train.steps} steps at learning rate {train.learning_rate}: change with --set train.steps=N",
-    ]
+    return [*reasons, f"layers of {layers}: {s.num_nodes:,} nodes", steps]
+
+
+def _of_both(probabilities: tuple[float, float]) -> str:
+    """That of the two views, or of each."""
+    return " and ".join(map(str, dict.fromkeys(probabilities)))

@@ -44,5 +44,6 @@ def score_links(
         candidates[model.recipe_.method.name] = trained.embed(left)
         for name, h in candidates.items():
             runs.setdefault(name, []).append(evaluate_links(h, edges))
-    how = "trained anew without them" if refit else "by an encoder that was trained with them"
-    return {name: summarise_links(found, how=how) for name, found in runs.items()}
+    trained_how = "trained anew without them" if refit else "by an encoder that was trained with them"
+    ways = {"raw features": "features as they are", "random init": "by an untrained encoder"}
+    return {name: summarise_links(found, how=ways.get(name, trained_how)) for name, found in runs.items()}

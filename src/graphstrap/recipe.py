@@ -29,6 +29,8 @@ METHOD_NAMES = (
     "semi-supervised",
 )
 SAMPLED_METHODS = ("bgrl", "grace", "gca", "dgi", "barlow-twins", "semi-supervised")
+VIEWED_METHODS = ("bgrl", "grace", "gca", "barlow-twins", "semi-supervised")  # they drop edges and mask columns
+WALKING_METHODS = ("deepwalk", "node2vec")  # they have a table of rows and no encoder
 ENCODER_NAMES = ["gcn", "mean-pooling", "gat", "mpnn", "mlp"]  # `methods.add_encoder` appends to it
 CENTRALITIES = ("none", "degree", "pagerank", "eigenvector")
 
@@ -210,7 +212,7 @@ class Recipe:
             raise InputError(
                 f"train.warmup_steps ({self.train.warmup_steps}) must not exceed train.steps ({self.train.steps})"
             )
-        if self.train.graphs_per_step and self.method.name in ("deepwalk", "node2vec"):
+        if self.train.graphs_per_step and self.method.name in WALKING_METHODS:
             raise InputError(f"{self.method.name} knows nodes by number, so it sees all graphs: use graphs_per_step=0")
         _check_encoder(self.encoder)
 

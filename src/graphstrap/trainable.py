@@ -21,6 +21,11 @@ def check_trainable(graph: Graph) -> None:
         raise InputError("the graph is empty: give a table with at least one node")
     if graph.num_edges == 0:
         raise InputError("the graph has no edges: give at least one edge between two different nodes")
+    check_numbers(graph)
+
+
+def check_numbers(graph: Graph) -> None:
+    """Whether features, weights and columns of edges can be computed with."""
     for kind, block in zip(graph.node_types, graph.features, strict=True):
         if block is not None and not _is_finite(block):
             raise InputError(f"a feature of a {kind} is NaN or infinite: replace it by a number")

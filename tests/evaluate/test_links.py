@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ from conftest import make_communities, make_random_graph
 from graphstrap.errors import InputError
 from graphstrap.evaluate.links import evaluate_links, hide_edges, select_edges, summarise_links
 from graphstrap.graph import Graph
+from graphstrap.many_graphs import join_graphs
 from graphstrap.sparse import SparseMatrix
+from same_graph import make_hetero_graph
 
 
 def pairs_of(graph: Graph) -> set[tuple[int, int]]:
@@ -112,3 +115,37 @@ def test_edges_are_taken_out_of_a_graph_that_has_its_transpose_at_hand() -> None
     remaining = hide_edges(ready, seed=1).remaining
     assert pairs_of(remaining) == pairs_of(hide_edges(graph, seed=1).remaining)
     assert torch.equal(remaining.transpose.indptr, hide_edges(graph, seed=1).remaining.transpose.indptr)
+
+
+def test_in_several_graphs_pairs_are_within_one() -> None:
+    """Edges are random in each graph, so that nothing tells them, its number least of all."""
+    graph = join_graphs([make_random_graph(num_nodes=40, num_edges=120, seed=seed) for seed in range(12)])
+    edges = hide_edges(graph)
+    ids = graph.graph_ids.numpy()
+    for pairs in (edges.unlinked, edges.unseen):
+        assert (ids[pairs[:, 0]] == ids[pairs[:, 1]]).all()
+    assert not {tuple(pair) for pair in edges.unlinked.tolist()} & pairs_of(graph)
+    auc, _ = evaluate_links(np.eye(12)[ids], edges)
+    assert 40 < auc < 60
+
+
+def test_in_a_graph_of_several_types_pairs_are_of_the_types_of_edges() -> None:
+    graph = make_hetero_graph(seed=0)
+    edges, starts = hide_edges(graph), np.array(graph.type_offsets)
+
+    def kinds(pairs: np.ndarray[Any, Any]) -> set[tuple[int, ...]]:
+        return {tuple(pair) for pair in (np.searchsorted(starts, pairs, side="right") - 1).tolist()}
+
+    assert kinds(edges.unlinked) <= kinds(np.concatenate([edges.hidden, edges.seen]))
+    users, items = np.divmod(np.arange(32), 8)
+    types: dict[str, Any] = {"type_offsets": (0, 4, 12), "node_types": ("user", "item"), "features": (None, None)}
+    with pytest.raises(InputError, match="of the types"):
+        hide_edges(Graph.from_edges(users, 4 + items, num_nodes=12, **types))
+
+
+def test_edges_from_a_node_to_itself_are_not_hidden() -> None:
+    ring = np.arange(40)
+    graph = Graph.from_edges(np.r_[ring, ring], np.r_[ring, (ring + 1) % 40], self_loops="keep")
+    edges = hide_edges(graph, part=0.5)
+    assert (edges.hidden[:, 0] != edges.hidden[:, 1]).all()
+    assert {(node, node) for node in range(40)} <= pairs_of(edges.remaining)

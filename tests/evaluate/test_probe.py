@@ -187,6 +187,8 @@ def test_row_of_zeros_stays_a_row_of_zeros() -> None:
         ({"labels": np.full(120, -1)}, "no labelled node"),
         ({"train": np.array([500])}, "from 0 to 119"),
         ({"train": np.array([True])}, "mask"),
+        ({"train": np.arange(120) % 2}, "boolean mask"),
+        ({"train": np.linspace(0.0, 1.0, 120)}, "boolean mask"),
         ({"train": np.array([3])}, "at least 2"),
         ({"solver": "adam"}, "newton, liblinear"),
     ],

@@ -17,6 +17,7 @@ from graphstrap.datasets import load
 from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL
 from graphstrap.graph import Graph
+from graphstrap.reproduce import cells as cells_module
 from graphstrap.reproduce import run as run_module
 from graphstrap.reproduce.deadline import Deadline, TimeUpError, expected_seconds
 from graphstrap.reproduce.ledger import Ledger, Row
@@ -24,6 +25,7 @@ from graphstrap.reproduce.run import Filling, Work, fill_ledger
 from graphstrap.reproduce.tables import Table, make_cell
 from graphstrap.reproduce.variants import VARIANTS, recipe_of, settings_id
 from graphstrap.seeds import fit_seeds
+from graphstrap.train import DivergedError
 
 ONE_OF_EACH = (
     *("bgrl", "bgrl-projector", "bgrl-pagerank", "grace", "grace-8", "gca-degree", "dgi", "gmi", "mvgrl"),
@@ -159,6 +161,37 @@ def test_memory_that_runs_out_on_the_host_stops_one_row_alone(tmp_path: Path) ->
     fill_ledger(TABLE, ledger, how, variants=["raw", "dgi"], datasets=["digits"], num_seeds=1, work=work)
     assert [row["variant"] for row in ledger.rows] == ["dgi"]
     assert warnings == ["digits: raw: failed: out of memory"]
+
+
+@pytest.mark.parametrize("together", [1, 5])
+def test_after_a_seed_that_diverges_the_others_go_on(tmp_path: Path, together: int) -> None:
+    def compute(graph: Graph, variant: str, how: Filling, seeds: Sequence[int]) -> list[Row]:
+        if 1 in seeds:
+            raise DivergedError("the loss is NaN")
+        return [{"dataset": graph.name, "variant": variant, "settings": "abc", "seed": seed} for seed in seeds]
+
+    warnings: list[str] = []
+    how = Filling(device="cpu", together=together, note=lambda text: None, warn=warnings.append)
+    work = Work(load=lambda name, how: load(name), settings=lambda *cell: "abc", compute=compute)
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    fill_ledger(TABLE, ledger, how, variants=["dgi"], datasets=["digits"], num_seeds=5, work=work)
+    assert [row["seed"] for row in ledger.rows] == [0, 2, 3, 4]
+    assert "digits: dgi: failed: the loss is NaN" in warnings
+
+
+def test_what_did_not_fit_is_tried_again_when_more_memory_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def free(num_bytes: int) -> int:
+        """How many rows there are once so much was free."""
+        for module in (run_module, cells_module):
+            monkeypatch.setattr(module, "free_memory", lambda device: num_bytes)
+        ledger = Ledger(tmp_path / "ledger.jsonl")
+        table = Table("table-3", ("dgi",), ("digits",))
+        fill(ledger, Filling(quick=True, device="cpu", note=lambda text: None), table=table, num_seeds=1)
+        return len(ledger.rows)
+
+    assert [free(10**6), free(10**6), free(2 * 10**6)] == [1, 1, 2]
 
 
 def test_a_ledger_that_cannot_be_written_ends_it_all(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ import pytest
 from graphstrap.datasets import load
 from graphstrap.estimator import BGRL
 from graphstrap.evaluate import evaluate
-from graphstrap.reproduce import entropies
-from graphstrap.reproduce.learning import NUM_POINTS, learning_recipe
+from graphstrap.graph import Graph
+from graphstrap.reproduce import entropies, reports, variants
+from graphstrap.reproduce.learning import LEARNING, NUM_POINTS, learning_recipe
 from graphstrap.reproduce.ledger import Ledger
 from graphstrap.reproduce.reports import fill, make_report
 from graphstrap.reproduce.run import Filling
@@ -67,3 +69,26 @@ def test_ppi_is_an_empty_line_that_says_so(tmp_path: Path) -> None:
     assert empty.draw is None
     assert empty.grids[0].lines[0][:3] == ["ppi", "BGRL", "no data here"]
     assert any("ppi" in note and "not at hand" in note for note in empty.notes)
+
+
+def test_a_row_is_found_under_the_name_that_it_shares_and_by_its_graph(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GCA without centralities is GRACE: one row, shown as both. Another graph of the same name is another cell."""
+    monkeypatch.setattr(variants, "QUICK_STEPS", 4)
+    monkeypatch.setattr(variants, "_FEWER_QUICK_STEPS", {})
+    table = Table("learning-curves", ("grace", "gca-standard"), ("digits",), kind="learning")
+    digits = load("digits")
+
+    def filled(graph: Graph) -> Ledger:
+        monkeypatch.setitem(reports._WORK, "learning", replace(LEARNING, load=lambda name, how: graph))
+        ledger, how = Ledger(tmp_path / "ledger.jsonl"), Filling(quick=True, device="cpu", note=lambda text: None)
+        fill(table, ledger, how, variants=table.variants, datasets=table.datasets, num_seeds=1)
+        return ledger
+
+    assert len(filled(digits).rows) == len(filled(digits).rows) == 1
+    lines = make_report(table, Ledger(tmp_path / "ledger.jsonl"), quick=True).grids[0].lines
+    assert lines[0][2:] == lines[1][2:]
+    assert lines[0][2] != "not computed"
+    assert digits.labels is not None
+    assert len(filled(replace(digits, labels=(digits.labels + 1) % 10)).rows) == 2

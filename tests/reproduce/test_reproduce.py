@@ -181,7 +181,7 @@ def test_what_is_needed_is_told_from_what_there_is(needed: float, limit: float, 
 
 
 @pytest.mark.parametrize(
-    ("text", "number"), [("16GB", 16 * 10**9), ("1.5 G", 15 * 10**8), ("800MB", 8 * 10**8), ("7", 7)]
+    ("text", "number"), [("16GB", 16 * 10**9), ("1.5 G", 15 * 10**8), ("800MB", 8 * 10**8), ("7", 7), ("16GiB", 2**34)]
 )
 def test_sizes_are_read(text: str, number: int) -> None:
     assert parse_bytes(text) == number

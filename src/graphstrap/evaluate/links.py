@@ -6,7 +6,9 @@
     hits@50         =  the part of the hidden edges that score above the 50th best of those pairs, in percent; of fewer
                        than 500 pairs the 50th best is no rare one, and it is left out
 
-The embeddings must come from the graph without the hidden edges, best from an encoder that never saw them.
+The embeddings must come from the graph without the hidden edges, best from an encoder that never saw them. Where nodes
+are of several types, or of several graphs, random pairs are of the types and within the graphs that edges are of, as
+often: else a node's type would tell a user and an item from two users. An edge from a node to itself is not hidden.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ HIDDEN_PART = 0.1
 HITS_AT, MIN_FOR_HITS = 50, 500
 MAX_FITTED = 20_000  # edges that the regression is fitted on
 _MIN_EDGES = 20
+_MAX_ROUNDS = 50
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,17 +51,21 @@ def hide_edges(graph: Graph, *, part: float = HIDDEN_PART, seed: int = 0) -> Hid
     """Hide a part of the edges, an undirected one in both directions, and draw as many pairs that are not linked."""
     random = np.random.default_rng((seed, 2))
     sources, targets = graph.indices.long().numpy(), graph.targets.numpy()
-    low, high = np.minimum(sources, targets), np.maximum(sources, targets)
-    keys, pair_of = np.unique(low * graph.num_nodes + high, return_inverse=True)
+    low, high, leads_on = np.minimum(sources, targets), np.maximum(sources, targets), sources != targets
+    keys, pair_of = np.unique((low * graph.num_nodes + high)[leads_on], return_inverse=True)
     if len(keys) < _MIN_EDGES:
         raise InputError(f"the protocol 'links' needs at least {_MIN_EDGES} edges, the graph has {len(keys)}")
     order = random.permutation(len(keys))
     num_hidden = max(1, round(part * len(keys)))
     is_hidden = np.zeros(len(keys), dtype=bool)
     is_hidden[order[:num_hidden]] = True
-    remaining = select_edges(graph, torch.from_numpy(~is_hidden[pair_of.reshape(-1)]))
+    keep = np.ones(graph.num_edges, dtype=bool)
+    keep[leads_on] = ~is_hidden[pair_of.reshape(-1)]
+    remaining = select_edges(graph, torch.from_numpy(keep))
     num_fitted = min(MAX_FITTED, len(keys) - num_hidden)
-    unlinked = _unlinked_pairs(keys, graph.num_nodes, num_hidden + num_fitted, random)
+    starts = np.array(graph.graph_offsets if graph.num_graphs > 1 else graph.type_offsets)
+    draw = _unlinked_pairs if len(starts) == 2 else _unlinked_pairs_alike
+    unlinked = draw(keys, starts, num_hidden + num_fitted, random)
     hidden, seen = (_pairs(keys[chosen], graph.num_nodes) for chosen in (order[:num_hidden], order[-num_fitted:]))
     return HiddenEdges(remaining, hidden, unlinked[:num_hidden], seen, unlinked[num_hidden:])
 
@@ -104,10 +111,11 @@ def select_edges(graph: Graph, keep: Tensor) -> Graph:
     return replace(graph, indptr=row_starts(counts), indices=graph.indices[keep], outgoing=None, **columns)
 
 
-def _unlinked_pairs(keys: Array, num_nodes: int, count: int, random: np.random.Generator) -> Array:
+def _unlinked_pairs(keys: Array, starts: Array, count: int, random: np.random.Generator) -> Array:
     """Random pairs of different nodes that are not among the sorted `keys`, no pair twice."""
+    num_nodes = int(starts[-1])
     num_pairs = num_nodes * (num_nodes - 1) // 2
-    num_unlinked = num_pairs - int((keys // num_nodes != keys % num_nodes).sum())
+    num_unlinked = num_pairs - len(keys)
     if num_unlinked < count:
         raise InputError(
             f"the protocol 'links' needs more pairs without an edge: {count:,}, while the graph has {num_unlinked:,}"
@@ -117,12 +125,33 @@ def _unlinked_pairs(keys: Array, num_nodes: int, count: int, random: np.random.G
         return _pairs(random.permutation(np.setdiff1d(low * num_nodes + high, keys))[:count], num_nodes)
     found = np.zeros(0, dtype=np.int64)
     while len(found) < count:
-        ends = random.integers(num_nodes, size=(2 * count, 2))
-        drawn = ends.min(1) * num_nodes + ends.max(1)
-        place = np.minimum(np.searchsorted(keys, drawn), len(keys) - 1)
-        found = np.concatenate([found, drawn[(keys[place] != drawn) & (ends[:, 0] != ends[:, 1])]])
-        found = found[np.sort(np.unique(found, return_index=True)[1])]  # each where it was drawn first
+        found = _with_unlinked(found, random.integers(num_nodes, size=(2 * count, 2)), keys, num_nodes)
     return _pairs(found[:count], num_nodes)
+
+
+def _unlinked_pairs_alike(keys: Array, starts: Array, count: int, random: np.random.Generator) -> Array:
+    """The same where nodes are of several blocks, types or graphs, which begin at `starts`: each pair is of the blocks
+    of an edge that is drawn for it."""
+    num_nodes, found = int(starts[-1]), np.zeros(0, dtype=np.int64)
+    for _ in range(_MAX_ROUNDS):
+        alike = _pairs(random.choice(keys, 2 * count), num_nodes)
+        block = np.searchsorted(starts, alike, side="right") - 1
+        ends = random.integers(starts[block], starts[block + 1])
+        found = _with_unlinked(found, ends, keys, num_nodes)
+        if len(found) >= count:
+            return _pairs(found[:count], num_nodes)
+    raise InputError(
+        f"the protocol 'links' needs more pairs without an edge, of the types and within the graphs of its edges: "
+        f"{count:,}, while {len(found):,} were found"
+    )
+
+
+def _with_unlinked(found: Array, ends: Array, keys: Array, num_nodes: int) -> Array:
+    """The keys `found` and those of `ends` (M, 2) that are of two nodes and no edge, each where it was drawn first."""
+    drawn = ends.min(1) * num_nodes + ends.max(1)
+    place = np.minimum(np.searchsorted(keys, drawn), len(keys) - 1)
+    found = np.concatenate([found, drawn[(keys[place] != drawn) & (ends[:, 0] != ends[:, 1])]])
+    return found[np.sort(np.unique(found, return_index=True)[1])]
 
 
 def _pairs(keys: Array, num_nodes: int) -> Array:

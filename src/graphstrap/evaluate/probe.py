@@ -127,6 +127,8 @@ def _labelled(chosen: Any, labels: Index, *, name: str) -> Index:
         if nodes.shape != labels.shape:
             raise InputError(f"{name} as a mask must have the shape {labels.shape}, got {nodes.shape}")
         nodes = np.flatnonzero(nodes)
+    if len(nodes) and (nodes.dtype.kind not in "iu" or len(np.unique(nodes)) < len(nodes)):
+        raise InputError(f"{name} must be a boolean mask, or node numbers, each once")
     nodes = nodes.astype(np.int64)
     if len(nodes) and not 0 <= nodes.min() <= nodes.max() < len(labels):
         raise InputError(f"{name} must hold node numbers from 0 to {len(labels) - 1}")

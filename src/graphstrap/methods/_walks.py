@@ -19,7 +19,7 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.keep import hash32
 
-_STARTS, _NEGATIVES, _PROPOSALS, _CHANCES = (branch << 48 for branch in range(4))  # what random words are for
+_STARTS, _NEGATIVES, _PROPOSALS, _CHANCES, _REFUSED = (branch << 48 for branch in range(5))  # what random words are for
 _NEGATIVE_POWER = 0.75  # Mikolov et al., section 2.2
 _MAX_TRIALS = 64
 
@@ -122,13 +122,15 @@ def draw_walks(
     shape = length, num_trials(*biases), len(starts)
     words = _draw_words(_PROPOSALS, shape, seed=seed, device=starts.device)
     chances = _draw_words(_CHANCES, shape, seed=seed, device=starts.device) if shape[1] > 1 else words
+    refused = _draw_words(_REFUSED, (length, len(starts)), seed=seed, device=starts.device) if shape[1] > 1 else words
     walk = [starts]
     for position in range(1, length):
         proposals = roads.follow(walk[-1].expand(shape[1:]), words[position])  # (T, W)
         if shape[1] == 1 or position == 1:
             walk.append(proposals[0])
         else:
-            walk.append(_first_accepted(roads, proposals, walk[-2], chances[position], biases))
+            drawn = chances[position], refused[position]
+            walk.append(_first_accepted(roads, proposals, walk[-2], *drawn, biases))
     return torch.stack(walk, dim=1)
 
 
@@ -139,14 +141,23 @@ def num_trials(*biases: float) -> int:
 
 
 def _first_accepted(
-    roads: Roads, proposals: Tensor, previous: Tensor, chances: Tensor, biases: tuple[float, float, float]
+    roads: Roads,
+    proposals: Tensor,
+    previous: Tensor,
+    chances: Tensor,
+    refused: Tensor,
+    biases: tuple[float, float, float],
 ) -> Tensor:
-    """(W,) of (T, W) proposals the first that its bias accepts, or the first of all."""
+    """(W,) of (T, W) proposals the first that its bias accepts; where all are refused, one by its bias."""
     back, common, outward = (round(bias / max(biases) * 2**32) for bias in biases)
     away = outward if outward == common else torch.where(roads.are_linked(previous, proposals), common, outward)
     threshold = torch.where(proposals == previous, back, away)
-    chosen = (chances < threshold).int().argmax(0, keepdim=True)  # argmax gives the first of several
-    return proposals.gather(0, chosen)[0]
+    is_accepted = chances < threshold
+    first = is_accepted.int().argmax(0)  # argmax gives the first of several
+    sums = threshold.double().cumsum(0)
+    by_bias = (sums <= _unit(refused) * sums[-1]).sum(0).clamp(max=len(sums) - 1)
+    chosen = torch.where(is_accepted.any(0), first, by_bias)
+    return proposals.gather(0, chosen[None])[0]
 
 
 def _draw_words(branch: int, shape: tuple[int, ...], *, seed: int | Tensor, device: torch.device) -> Tensor:

@@ -16,7 +16,8 @@ Departs from the papers:
   * The negatives of a walk are shared by its pairs: as many as it has positions, each weighted such that a pair has K
     of them. The expected loss is the same, and all scores are two dense products.
   * node2vec's steps are drawn by rejection, T proposals for each, instead of from alias tables of size O(E degree).
-    Where none is accepted (fewer than 2 in 100 steps for p, q from 1/4 to 4) the first is taken. T is 17 for p = 4.
+    Where none is accepted (fewer than 2 in 100 steps for p, q from 1/4 to 4) one of them is taken in proportion to its
+    bias, which is the law itself for many. T is 17 for p = 4, at most 64.
   * Walks start evenly spread over the nodes in every step, not in passes over a shuffled list. AdamW with dense
     gradients and the loop's schedule, not SGD. Always the whole window, as in DeepWalk's Algorithm 2; word2vec's code
     shrinks it at random. The recipe's window is 5.
@@ -46,7 +47,7 @@ class SkipGram(nn.Module):
 
     Args:
         num_walks: walks of a step. `build_skip_gram` takes walks_per_node * N / train.steps, rounded up: training makes
-            the same number of walks however many steps it has.
+            the same number of walks however many steps it has, but at least one in each.
         walk_length: nodes of a walk (node2vec: 80; DeepWalk: 40).
         window_size: how far apart in a walk the nodes of a pair may be (10 in both papers).
         num_negatives: K (5 in Mikolov et al. for small data).

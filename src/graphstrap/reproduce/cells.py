@@ -66,6 +66,8 @@ def compute_cells(
             if len(seeds) > 1 or not is_out_of_memory(error):
                 raise
             found = {"oom": f"OOM: more than {limit / 1e9:.2g} GB"}
+    if found.get("oom"):
+        found["free_bytes"] = free_memory(where)
     if found.get("oom") and memory_limit is None and held_by_others(where) > _HELD_BY_FEW:
         held = held_by_others(where) / 1e9
         raise InputError(f"{found['oom']}, while others hold {held:.0f} GB of the GPU: again when they have ended")

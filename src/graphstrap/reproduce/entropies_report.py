@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from graphstrap.reproduce.entropies import BIN_WIDTH, entropy_settings
-from graphstrap.reproduce.ledger import Ledger, Row
+from graphstrap.reproduce.ledger import Ledger, Row, of_one_graph
 from graphstrap.reproduce.render import Grid, Report, absent_notes, computed_on
 from graphstrap.reproduce.tables import SELDOM_AT_HAND, Table
-from graphstrap.reproduce.variants import VARIANTS
+from graphstrap.reproduce.variants import VARIANTS, name_in_ledger
 
 LEGEND = (
     "Entropy of a node's attention, averaged over layers and heads, less that of attention to all its neighbours "
@@ -43,7 +43,8 @@ def report_entropies(
 
 
 def find_entropies(ledger: Ledger, variant: str, dataset: str, *, quick: bool) -> list[Row]:
-    return ledger.find(dataset=dataset, variant=variant, settings=entropy_settings(variant, dataset, quick))
+    settings = entropy_settings(variant, dataset, quick)
+    return of_one_graph(ledger.find(dataset=dataset, variant=name_in_ledger(variant), settings=settings))
 
 
 def merge_counts(rows: Sequence[Row]) -> list[float] | None:

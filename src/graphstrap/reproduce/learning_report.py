@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from graphstrap.reproduce.learning import learning_settings
-from graphstrap.reproduce.ledger import Ledger, Row
+from graphstrap.reproduce.ledger import Ledger, Row, of_one_graph
 from graphstrap.reproduce.render import Grid, Report, absent_notes, computed_on
 from graphstrap.reproduce.tables import SELDOM_AT_HAND, Table
-from graphstrap.reproduce.variants import VARIANTS
+from graphstrap.reproduce.variants import VARIANTS, name_in_ledger
 
 LEGEND = (
     "What a linear probe makes of the embeddings, in %, after so much of the training: mean over seeds, at the end "
@@ -39,7 +39,8 @@ def report_learning(
 
 
 def find_learning(ledger: Ledger, variant: str, dataset: str, *, quick: bool) -> list[Row]:
-    return ledger.find(dataset=dataset, variant=variant, settings=learning_settings(variant, dataset, quick))
+    settings = learning_settings(variant, dataset, quick)
+    return of_one_graph(ledger.find(dataset=dataset, variant=name_in_ledger(variant), settings=settings))
 
 
 def _texts(dataset: str, rows: Sequence[Row]) -> list[str]:

@@ -53,6 +53,15 @@ class Ledger:
         self.rows += new
 
 
+def of_one_graph(rows: list[Row]) -> list[Row]:
+    """Without those of a graph that has had the same name before; older rows do not say which graph it was."""
+    known = [row for row in rows if row.get("graph")]
+    if not known:
+        return rows
+    newest = max(known, key=lambda row: float(row.get("time", 0)))["graph"]
+    return [row for row in rows if row.get("graph") in (None, newest)]
+
+
 def _mend_last_line(path: Path) -> str:
     """What is to be written before the next row: the end of a line that an editor has left without one. Half a line, as
     a power cut leaves it, is dropped."""

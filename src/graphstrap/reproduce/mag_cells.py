@@ -27,7 +27,7 @@ from graphstrap.ops import resolve_device
 from graphstrap.recipe import Recipe
 from graphstrap.recipe_files import load_recipe
 from graphstrap.reproduce.beside_recipes import changed_beside_mag
-from graphstrap.reproduce.cells import where_from
+from graphstrap.reproduce.cells import identity_of, where_from
 from graphstrap.reproduce.ledger import Row
 from graphstrap.reproduce.mag_frozen import frozen_accuracy, propagation_accuracy
 from graphstrap.reproduce.run import Filling, Work
@@ -37,7 +37,7 @@ from graphstrap.reproduce.variants import VARIANTS, changed_settings, settings_d
 STEPS, SYNTHETIC_STEPS, QUICK_STEPS = 50_000, 1_000, 20
 NUM_LABELLED = round(1024 / 11)
 NUM_POINTS = 20
-_MOST_HASHED_NODES = 20_000_000  # a run folder knows its graph by a hash, which takes minutes beyond
+_MOST_HASHED_NODES = 20_000_000  # a graph is known by a hash, which takes minutes beyond
 _SYNTHETIC_MPNN: dict[str, Any] = {
     "encoder.hidden_sizes": (256,),
     "encoder.embedding_size": 128,
@@ -112,6 +112,7 @@ def compute_mag(graph: Graph, variant: str, how: Filling, seeds: Sequence[int]) 
         rows.append(
             {
                 "dataset": graph.name,
+                "graph": identity_of(graph) if graph.num_nodes <= _MOST_HASHED_NODES else None,
                 "variant": variant,
                 "settings": mag_settings(variant, graph.name, how.quick),
                 "seed": seed,

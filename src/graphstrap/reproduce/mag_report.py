@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from graphstrap.reproduce.compare import difference_text
-from graphstrap.reproduce.ledger import Ledger, Row
+from graphstrap.reproduce.ledger import Ledger, Row, of_one_graph
 from graphstrap.reproduce.mag_cells import STEPS, SYNTHETIC_STEPS, is_synthetic, mag_settings
 from graphstrap.reproduce.render import Grid, Report, computed_on
 from graphstrap.reproduce.tables import Table
@@ -61,7 +61,8 @@ def report_mag(
 
 
 def find_mag(ledger: Ledger, variant: str, dataset: str, *, quick: bool) -> list[Row]:
-    return ledger.find(dataset=dataset, variant=variant, settings=mag_settings(variant, dataset, quick))
+    settings = mag_settings(variant, dataset, quick)
+    return of_one_graph(ledger.find(dataset=dataset, variant=variant, settings=settings))
 
 
 def graph_title(dataset: str) -> str:

@@ -17,18 +17,21 @@ N^2 bytes at 3,000 and 5,000 nodes, and 33 to 35 where nothing is kept. Blocks o
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from itertools import pairwise
+from typing import Any
 
 from graphstrap.blocks import Block
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
-from graphstrap.recipe import MethodRecipe, Recipe
+from graphstrap.recipe import WALKING_METHODS, MethodRecipe, Recipe
 from graphstrap.sparse import SparseMatrix
 
 _SQUARES = {"grace": 10, "gca": 10, "mvgrl": 5}
 _CPU_SQUARES = {"kept": 15, "given back": 10}  # of GRACE and GCA
 _GIVEN_BACK_BYTES = 1 << 30
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_MORE = 1.1
+_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
 def estimate_bytes(graph: Graph, recipe: Recipe, *, on_cpu: bool = False) -> int:
@@ -51,7 +54,7 @@ def estimate_bytes(graph: Graph, recipe: Recipe, *, on_cpu: bool = False) -> int
 def _bytes_a_width(recipe: Recipe, *, on_cpu: bool) -> int:
     """Of activations, a node and a column. Edges and walks are counted as columns of nodes."""
     method, encoder = recipe.method, recipe.encoder
-    if method.name in ("deepwalk", "node2vec") or encoder.name not in ("gcn", "mean-pooling", "gat"):
+    if method.name in WALKING_METHODS or encoder.name not in ("gcn", "mean-pooling", "gat"):
         return 40
     if on_cpu:
         return 30
@@ -80,6 +83,13 @@ def refusal(graph: Graph, recipe: Recipe, *, limit: int | None, on_cpu: bool = F
     return None if needed <= limit else f"OOM: needs about {part_text(needed, limit)}"
 
 
+def still_stands(row: Mapping[str, Any], *, limit: int | None, free: int) -> bool:
+    """Whether what did not fit would not now: under the same limit or, without one, with hardly more memory free."""
+    if row.get("memory_limit") != limit:
+        return False
+    return limit is not None or free <= _MORE * row.get("free_bytes", 0)
+
+
 def part_text(needed: int, limit: int) -> str:
     """`37 GB of 16 GB`, with more digits where both would be the same."""
     texts = [f"{number / 1e9:,.0f}" if number >= 1e10 else f"{number / 1e9:.2g}" for number in (needed, limit)]
@@ -89,11 +99,11 @@ def part_text(needed: int, limit: int) -> str:
 
 
 def parse_bytes(text: str) -> int:
-    """`16GB` to a number of bytes."""
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)i?B?\s*", text, flags=re.IGNORECASE)
+    """`16GB` or `16GiB` to a number of bytes."""
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(i?)B?\s*", text, flags=re.IGNORECASE)
     if match is None:
         raise InputError(f"a memory limit is a size such as 16GB, got {text!r}")
-    return int(float(match[1]) * _UNITS[match[2].upper()])
+    return int(float(match[1]) * (1024 if match[3] else 1000) ** _POWERS[match[2].upper()])
 
 
 def _feature_bytes(block: Block) -> int:

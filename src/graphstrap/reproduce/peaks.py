@@ -30,7 +30,7 @@ from graphstrap.recipe import DataRecipe, EncoderRecipe, MethodRecipe, Recipe
 from graphstrap.reproduce.cells import where_from
 from graphstrap.reproduce.deadline import TimeUpError
 from graphstrap.reproduce.ledger import Ledger, Row
-from graphstrap.reproduce.memory import as_published, refusal
+from graphstrap.reproduce.memory import as_published, refusal, still_stands
 from graphstrap.reproduce.run import Filling
 from graphstrap.reproduce.variants import changed_settings, recipe_of, settings_digest
 from graphstrap.train.precision import resolve_precision
@@ -65,7 +65,11 @@ def fill_peaks(ledger: Ledger, how: Filling, *, variants: Sequence[str], dataset
 def _fill_cell(ledger: Ledger, how: Filling, dataset: str, variant: str) -> None:
     device = resolve_device(how.device)
     found = find_peak(ledger, dataset, variant, device=device.type, memory_limit=_limit(how))
-    if found is not None and not how.again and not (found.get("oom") and found["memory_limit"] != _limit(how)):
+    if (
+        found is not None
+        and not how.again
+        and (not found.get("oom") or still_stands(found, limit=_limit(how), free=free_memory(device)))
+    ):
         return
     try:
         graph = make_graph(dataset)
@@ -97,7 +101,7 @@ def measure_peak(graph: Graph, variant: str, how: Filling, device: torch.device)
     most = limit if limit is not None else free_memory(device)
     refused = refusal(graph, recipe, limit=most, on_cpu=device.type == "cpu")
     if refused is not None:
-        return {**row, "oom": refused}
+        return {**row, "oom": refused, "free_bytes": free_memory(device)}
     if device.type != "cuda":
         function, arguments = "graphstrap.reproduce.peaks:peak_on_cpu", {"dataset": graph.name, "variant": variant}
         return {**row, **run_in_child(function, arguments)}
@@ -106,7 +110,7 @@ def measure_peak(graph: Graph, variant: str, how: Filling, device: torch.device)
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        return {**row, "oom": "OOM"}
+        return {**row, "oom": "OOM", "free_bytes": free_memory(device)}
 
 
 def peak_on_cpu(*, dataset: str, variant: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ as soon as they are done, so that a command that is killed loses one group at mo
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,7 @@ from graphstrap.reproduce.cells import compute_cells, identity_of, refusal_of
 from graphstrap.reproduce.curves import NUM_CURVE_SEEDS
 from graphstrap.reproduce.deadline import Deadline, TimeUpError, expected_seconds
 from graphstrap.reproduce.ledger import Ledger, Row
-from graphstrap.reproduce.memory import estimate_bytes
+from graphstrap.reproduce.memory import estimate_bytes, still_stands
 from graphstrap.reproduce.tables import Table, seeds_for
 from graphstrap.reproduce.variants import VARIANTS, name_in_ledger, recipe_of, settings_id, why_not
 from graphstrap.train import DivergedError
@@ -112,7 +113,8 @@ def fill_ledger(
 def _fill_row(
     table: Table, ledger: Ledger, how: Filling, work: Work, graph: Graph, variant: str, seeds: Sequence[int]
 ) -> None:
-    """A row's cells on one graph. What fails is said and left out: the other cells go on."""
+    """A row's cells on one graph. What fails is said and left out: the other rows go on, and after a seed that diverged
+    the other seeds."""
     name = f"{graph.name}: {variant}"
     if why_not(variant, graph.name):
         how.note(f"{name}: {why_not(variant, graph.name)}")
@@ -130,7 +132,9 @@ def _fill_row(
         or not _has(table, how, [row for row in known if row["seed"] == seed], seed=seed, is_refused=is_refused)
     ]
     num_left, device = 0, resolve_device(how.device).type
-    for group in _groups(todo, how.together or work.together(graph, variant, how)):
+    groups = deque(_groups(todo, how.together or work.together(graph, variant, how)))
+    while groups:
+        group = groups.popleft()
         expected = expected_seconds(ledger, num_seeds=len(group), device=device, **cell)
         if expected > how.deadline.seconds_left:
             num_left += len(group)
@@ -138,7 +142,11 @@ def _fill_row(
         how.note(f"{name}, seeds {group[0]} to {group[-1]}" if len(group) > 1 else f"{name}, seed {group[0]}")
         try:
             rows = work.compute(graph, variant, how, group)
-        except (InputError, DivergedError, MemoryError, RuntimeError, ValueError) as error:
+        except DivergedError as error:
+            how.warn(f"{name}: failed: {' '.join(str(error).split())[:300]}")
+            groups.extendleft([seed] for seed in reversed(group) if len(group) > 1)
+            continue
+        except (InputError, MemoryError, RuntimeError, ValueError) as error:
             how.warn(f"{name}: failed: {' '.join(str(error).split())[:300] or 'out of memory'}")
             return
         ledger.add(rows)  # a ledger that cannot be written ends it all
@@ -186,9 +194,10 @@ def _groups(seeds: Sequence[int], size: int) -> Iterator[list[int]]:
 
 
 def _has(table: Table, how: Filling, found: Sequence[Row], *, seed: int, is_refused: bool) -> bool:
-    """Whether a cell is among the rows found of it. One that ran out of memory stands for the same limit alone, and one
-    that was computed stands for no limit that refuses it."""
-    if any(row.get("oom") and row.get("memory_limit") == how.memory_limit for row in found):
+    """Whether a cell is among the rows found of it. One that ran out of memory stands for the same limit alone or,
+    without one, until more is free; one that was computed for no limit that refuses it."""
+    free = free_memory(resolve_device(how.device))
+    if any(row.get("oom") and still_stands(row, limit=how.memory_limit, free=free) for row in found):
         return True
     computed = [row for row in found if not row.get("oom") and not is_refused]
     if table.kind == "curves" and seed < NUM_CURVE_SEEDS:

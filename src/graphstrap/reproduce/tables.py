@@ -10,7 +10,7 @@ from graphstrap.datasets.sources import Published
 from graphstrap.errors import InputError
 from graphstrap.reproduce.cells import protocols_of, summarize
 from graphstrap.reproduce.curves import has_curve
-from graphstrap.reproduce.ledger import Ledger, Row
+from graphstrap.reproduce.ledger import Ledger, Row, of_one_graph
 from graphstrap.reproduce.paper import Printed, printed, table_title
 from graphstrap.reproduce.variants import VARIANTS, find_variant, name_in_ledger, settings_id, why_not
 
@@ -303,22 +303,13 @@ def find_rows(ledger: Ledger, variant: str, dataset: str, *, quick: bool, memory
     if why_not(variant, dataset):
         return []
     settings = settings_id(variant, dataset, quick=quick)
-    rows = _of_one_graph(ledger.find(dataset=dataset, variant=name_in_ledger(variant), settings=settings))
+    rows = of_one_graph(ledger.find(dataset=dataset, variant=name_in_ledger(variant), settings=settings))
     refused = [row for row in rows if row.get("oom")]
     refused_here = [row for row in refused if row.get("memory_limit") == memory_limit]
     computed = [row for row in rows if not row.get("oom")]
     if memory_limit is not None and refused_here:
         return refused_here
     return computed or refused_here or refused
-
-
-def _of_one_graph(rows: list[Row]) -> list[Row]:
-    """Without those of a graph that has had the same name before; older rows do not say which graph it was."""
-    known = [row for row in rows if row.get("graph")]
-    if not known:
-        return rows
-    newest = max(known, key=lambda row: float(row.get("time", 0)))["graph"]
-    return [row for row in rows if row.get("graph") in (None, newest)]
 
 
 def _welch(mean: float, std: float, number: int, paper: Printed | None) -> float | None:

@@ -11,11 +11,11 @@ from graphstrap.free_memory import free_memory
 from graphstrap.graph import Graph
 from graphstrap.ops import resolve_device
 from graphstrap.recipe import Recipe
-from graphstrap.reproduce.cells import where_from
+from graphstrap.reproduce.cells import identity_of, where_from
 from graphstrap.reproduce.ledger import Row
 from graphstrap.reproduce.memory import refusal
 from graphstrap.reproduce.run import Filling
-from graphstrap.reproduce.variants import changed_settings
+from graphstrap.reproduce.variants import changed_settings, name_in_ledger
 from graphstrap.seeds import fit_seeds
 
 
@@ -26,7 +26,8 @@ def train_row(
     device = resolve_device(how.device)
     shared: Row = {
         "dataset": graph.name,
-        "variant": variant,
+        "graph": identity_of(graph),
+        "variant": name_in_ledger(variant),
         "settings": settings,
         "recipe": changed_settings(recipe),
         "quick": how.quick,
@@ -36,7 +37,7 @@ def train_row(
     limit = how.memory_limit if how.memory_limit is not None else free_memory(device)
     refused = refusal(graph, recipe, limit=limit, on_cpu=device.type == "cpu")
     if refused is not None:
-        return {**shared, "oom": refused}, []
+        return {**shared, "oom": refused, "free_bytes": free_memory(device)}, []
     started = time.perf_counter()
     with PeakMemory(device) as memory:
         fitted = fit_seeds(BGRL(recipe=recipe, device=str(device)), graph, seeds=seeds, progress=how.progress)
