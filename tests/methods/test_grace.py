@@ -16,7 +16,7 @@ from graphstrap.methods import METHODS
 from graphstrap.methods.grace import GRACE, draw_negatives, info_nce
 from graphstrap.recipe import Recipe
 from graphstrap.view import CLEAN, View, ViewSpec
-from graphstrap.views import draw_views
+from graphstrap.views import adaptive_specs, draw_views
 
 Array = np.ndarray[Any, Any]
 CPU = torch.device("cpu")
@@ -58,11 +58,14 @@ def negatives_of(drawn: torch.Tensor, num_nodes: int) -> list[list[int]]:
     return [[j for j in draw if j != node] if node in draw else draw[:-1] for node, draw in draws]
 
 
+@pytest.mark.parametrize("centrality", ["none", "degree", "pagerank", "eigenvector"])
 @pytest.mark.parametrize(("num_negatives", "projector_size"), [(0, 0), (0, 5), (4, 0), (29, 0)])
-def test_loss_equals_an_independent_numpy_version(num_negatives: int, projector_size: int) -> None:
+def test_loss_equals_an_independent_numpy_version(num_negatives: int, projector_size: int, centrality: str) -> None:
+    """GRACE's, and GCA's, whose views follow a centrality."""
     graph = make_random_graph(num_nodes=30, num_edges=90, seed=0)
     method = make_method(projector_size=projector_size, num_negatives=num_negatives)
-    views = draw_views(SPECS, seed=0, step=1)
+    specs = SPECS if centrality == "none" else adaptive_specs(graph, SPECS, centrality=centrality)
+    views = draw_views(specs, seed=0, step=1)
     loss, stats = method.loss(graph, views)
 
     def project(h: Array) -> Array:

@@ -130,10 +130,11 @@ def test_training_separates_planted_communities(case: str) -> None:
 
 
 @pytest.mark.realdata
-@pytest.mark.parametrize("case", [case for case in CASES if case not in ("grace", "gca", "bgrl with a projector")])
+@every_method
 def test_training_on_cora_beats_random_init(case: str, data_folder: object) -> None:
     graph = gs.load("cora")
-    settings = {"train.steps": 60, "train.warmup_steps": 5, "train.learning_rate": 0.01, "train.precision": "fp32"}
+    steps = 15 if case in ("grace", "gca") else 60  # with all other nodes as negatives a step takes half a second
+    settings = {"train.steps": steps, "train.warmup_steps": 5, "train.learning_rate": 0.01, "train.precision": "fp32"}
     two = {"encoder.hidden_sizes": [64], "encoder.embedding_size": 32}
     one = {"encoder.hidden_sizes": [], "encoder.embedding_size": 64, "encoder.norm": "none"}
     recipe = Recipe().with_settings(CASES[case] | settings | (one if case in NO_NORM else two))
@@ -141,7 +142,7 @@ def test_training_on_cora_beats_random_init(case: str, data_folder: object) -> N
     prepared = model.transform(graph)
     untrained = gs.evaluate(model.method.embed(prepared).numpy(), graph, num_runs=3).mean
     step = make_step(model.method, prepared, recipe=recipe, seed=0)
-    for number in range(1, 61):
+    for number in range(1, steps + 1):
         step(number)
     trained = gs.evaluate(model.method.embed(prepared).numpy(), graph, num_runs=3).mean
-    assert trained > untrained + 10, (untrained, trained)
+    assert trained > untrained + (3 if "projector" in case else 10), (untrained, trained)

@@ -11,9 +11,11 @@ import pytest
 import torch
 
 from conftest import make_communities, make_random_graph
+from graphstrap.datasets import load
 from graphstrap.errors import InputError
 from graphstrap.estimator import BGRL, random_init
 from graphstrap.evaluate import evaluate
+from graphstrap.features import raw_features
 from graphstrap.graph import Graph
 from graphstrap.methods import METHODS, build_skip_gram
 from graphstrap.methods._walks import Roads, draw_negatives, draw_starts, draw_walks, num_trials
@@ -255,6 +257,28 @@ def test_training_finds_planted_communities(communities: Graph, name: str, tmp_p
     assert model.metrics_[-1]["loss"] < model.metrics_[0]["loss"]
     model.save(tmp_path)
     assert np.array_equal(BGRL.load(tmp_path, device="cpu").embed(communities), h)
+
+
+@pytest.mark.parametrize("name", ["deepwalk", "node2vec"])
+def test_walks_read_digits(name: str) -> None:
+    """Better than pixels do (91), and no worse with them beside the table."""
+    graph = load("digits")
+    settings: dict[str, Any] = {
+        "method.name": name,
+        "method.walk_length": 20,
+        **({"method.outward_weight": 0.5} if name == "node2vec" else {}),
+        "encoder.embedding_size": 32,
+        "train.steps": 100,
+        "train.learning_rate": 0.05,
+    }
+    model = BGRL(recipe=Recipe(), settings=settings, device="cpu").fit(graph)
+    h = torch.from_numpy(model.embed(graph))
+    untrained = evaluate(random_init(graph, model.recipe_, seed=0, device="cpu"), graph, num_runs=2).mean
+    alone, pixels = evaluate(h, graph, num_runs=2).mean, evaluate(raw_features(graph), graph, num_runs=2).mean
+    both = evaluate(with_features(h, graph), graph, num_runs=2).mean
+    assert untrained < 30
+    assert alone > pixels + 3
+    assert both > pixels + 3
 
 
 def test_features_stand_beside_the_table_sparse_where_they_are() -> None:
