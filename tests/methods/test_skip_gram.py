@@ -274,7 +274,9 @@ def test_walks_read_digits(name: str) -> None:
     model = BGRL(recipe=Recipe(), settings=settings, device="cpu").fit(graph)
     h = torch.from_numpy(model.embed(graph))
     untrained = evaluate(random_init(graph, model.recipe_, seed=0, device="cpu"), graph, num_runs=2).mean
-    alone, pixels = evaluate(h, graph, num_runs=2).mean, evaluate(raw_features(graph), graph, num_runs=2).mean
+    x = raw_features(graph)
+    assert x is not None
+    alone, pixels = evaluate(h, graph, num_runs=2).mean, evaluate(x, graph, num_runs=2).mean
     both = evaluate(with_features(h, graph), graph, num_runs=2).mean
     assert untrained < 30
     assert alone > pixels + 3
