@@ -89,6 +89,16 @@ def test_own_features_stand_beside_where_nodes_have_some() -> None:
     assert choose_recipe(make_hetero_graph(seed=0))[0].encoder.own_features == 0
 
 
+@pytest.mark.parametrize(("num_nodes", "weight"), [(499, 2.0), (500, 1.0)])
+def test_in_small_graphs_own_features_count_twice(num_nodes: int, weight: float) -> None:
+    graph = make_random_graph(num_nodes=num_nodes, num_edges=900, seed=0)
+    recipe, reasons = choose_recipe(graph)
+    assert recipe.encoder.own_weight == weight
+    assert any("2 times as long" in reason for reason in reasons) == (weight == 2.0)
+    assert choose_recipe(graph.with_features(None))[0].encoder.own_weight == 1.0
+    assert resolve_recipe("default", graph, {"encoder.own_features": 0})[0].encoder.own_weight == 1.0
+
+
 def test_graphs_without_features_have_a_default_too() -> None:
     recipe, reasons = choose_recipe(make_communities(num_nodes=60, num_classes=3, seed=0).with_features(None))
     assert any("structural" in reason for reason in reasons)

@@ -4,7 +4,8 @@ Masking, dropping and widths were found by hand on Cora, CiteSeer, Photo, BlogCa
 their test nodes (docs/LOG.md): strong masking is what makes short training pay, as long as there are enough columns and
 edges left to predict from. Around these rules, fourteen ways of training and what to append were tried on validation
 nodes of twenty graphs, each left out in its turn (benchmarks/tune_default.py): a node's own features beside its
-embedding and, on all but small graphs, more steps were better, the rest not.
+embedding and, on all but small graphs, more steps were better, the rest not. Below 500 nodes, where a probe has few
+labels and training adds little, own features count twice: that is a guard, not a gain on every graph (docs/LOG.md).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from graphstrap.recipe import (
 from graphstrap.recipe_files import load_recipe
 
 OWN_COLUMNS = 64
+FEW_NODES, OWN_WEIGHT_OF_FEW = 500, 2.0
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,8 @@ def choose_recipe(graph: Graph) -> tuple[Recipe, list[str]]:
     return recipe, _reasons(statistics, recipe)
 
 
-def _recipe_for(s: Statistics, *, norm: str = "batch", encoder: str = "gcn") -> Recipe:
+def _recipe_for(s: Statistics, *, norm: str = "batch", encoder: str = "gcn", num_own: int = OWN_COLUMNS) -> Recipe:
+    """What was asked for of these three has a say in the rest."""
     scaling = "row" if s.is_bag else "column"
     mask = 0.5 if s.num_columns >= 200 else 0.3 if s.num_columns >= 30 else 0.1
     drop = 0.5 if s.mean_degree >= 2 else 0.3
@@ -71,7 +74,8 @@ def _recipe_for(s: Statistics, *, norm: str = "batch", encoder: str = "gcn") -> 
         hidden //= 4  # a head's: four stand side by side
     elif encoder == "mpnn":
         hidden, embedding = 128, 64  # wider ones are no better, and every edge has to be computed
-    own_features = OWN_COLUMNS if s.has_own else 0
+    own_features = num_own if s.has_own else 0
+    own_weight = OWN_WEIGHT_OF_FEW if own_features and s.num_nodes < FEW_NODES else 1.0
     rate = 1e-3 if norm in ("layer", "none") else 1e-2  # which would let these two collapse
     return Recipe(
         name="default",
@@ -82,6 +86,7 @@ def _recipe_for(s: Statistics, *, norm: str = "batch", encoder: str = "gcn") -> 
             embedding_size=embedding,
             batch_norm_statistics="recalibrated",
             own_features=own_features,
+            own_weight=own_weight,
         ),
         method=MethodRecipe(predictor_hidden_size=embedding),
         train=TrainRecipe(steps=steps, warmup_steps=steps // 10, learning_rate=rate, log_every=steps // 30),
@@ -94,7 +99,8 @@ def resolve_recipe(recipe: str | Recipe, graph: Graph, settings: Mapping[str, An
     if recipe == "default":
         statistics = Statistics.of(training_part(graph, settings.get("data.training_graphs", "all")))
         norm, encoder = settings.get("encoder.norm", "batch"), settings.get("encoder.name", "gcn")
-        recipe = _recipe_for(statistics, norm=norm, encoder=encoder)
+        num_own = settings.get("encoder.own_features", OWN_COLUMNS)
+        recipe = _recipe_for(statistics, norm=norm, encoder=encoder, num_own=num_own)
     elif isinstance(recipe, str):
         recipe = load_recipe(recipe)
     resolved = recipe.with_settings(settings)
@@ -123,7 +129,8 @@ def _reasons(s: Statistics, recipe: Recipe) -> list[str]:
         ]
     if encoder.own_features:
         num_own = min(encoder.own_features, s.num_columns or num_made, s.num_nodes)
-        reasons.append(f"{num_own} columns of own features appended: neighbours may be unlike each other")
+        twice = f", {encoder.own_weight:g} times as long as the embedding" if encoder.own_weight != 1.0 else ""
+        reasons.append(f"{num_own} columns of own features appended{twice}: neighbours may be unlike each other")
     elif not s.has_own:
         reasons.append("no own features appended: nodes have none, or of several kinds")
     layers = " and ".join(map(str, (*encoder.hidden_sizes, encoder.embedding_size)))
