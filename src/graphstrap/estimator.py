@@ -257,7 +257,12 @@ def train_estimators(
 
 
 def random_init(graph: Graph, recipe: Recipe, *, seed: int, device: str = "auto") -> np.ndarray[Any, Any]:
-    """Embeddings of an encoder that was never trained: the baseline that says what training adds."""
+    """Embeddings of an encoder that was never trained: the baseline that says what training adds.
+
+    h = encoder(x), with fresh weights: 'Random-Init' of Velickovic et al., DGI, ICLR 2019, by the recipe's encoder,
+    which averages over neighbours whatever its weights are. Batch norm has the statistics of the clean graph where the
+    recipe recalibrates them, else those that it starts with. Cost: one forward pass, O(E D + N D^2).
+    """
     model = Model.build(graph, recipe, seed=checked_seed(seed))
     finish(model, prepare(model, training_part(graph, recipe.data.training_graphs)))
     return embed(model, graph, device=resolve_device(device))

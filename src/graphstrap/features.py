@@ -191,7 +191,7 @@ class FeatureTransform:
 def raw_features(graph: Graph) -> Features | None:
     """What embeddings are compared with: features as given, but columns of measurements each with mean 0 and variance
     1, as the encoder gets them, since one of large numbers would drown the others. None where there are none, or node
-    types have their own."""
+    types have their own. The paper's row is of features as they are; the tables of `reproduce` are, too."""
     x = graph.x if len(graph.features) == 1 else None
     if not isinstance(x, Tensor) or is_large(x) or is_bag(x):
         return x

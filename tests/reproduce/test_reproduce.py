@@ -20,7 +20,7 @@ from graphstrap.methods.supervised import SupervisedSettings
 from graphstrap.recipe import SECTIONS, Recipe
 from graphstrap.recipe_files import shipped_recipes
 from graphstrap.reproduce import beside_recipes, cells, mag_frozen, variants
-from graphstrap.reproduce.cells import compute_cells
+from graphstrap.reproduce.cells import compute_cells, refusal_of
 from graphstrap.reproduce.compare import compare_rows, paired_p_value
 from graphstrap.reproduce.ledger import Ledger
 from graphstrap.reproduce.mag_cells import mag_settings
@@ -219,6 +219,13 @@ def test_cells_are_computed_once_and_refused_ones_again_under_another_limit(
     cell = make_cell(table, Ledger(tmp_path / "ledger.jsonl"), "grace", "digits", "paper", quick=True)
     assert cell.mean is not None
     assert cell.mean > 80
+
+
+@pytest.mark.parametrize("variant", ["raw", "random-init", "label-propagation", "supervised-gcn", "bgrl", "deepwalk"])
+def test_every_kind_of_row_is_refused_by_a_limit_that_is_too_small(variant: str) -> None:
+    graph, cpu = load("digits"), torch.device("cpu")
+    assert refusal_of(graph, variant, device=cpu, quick=True, memory_limit=100_000) is not None
+    assert refusal_of(graph, variant, device=cpu, quick=True, memory_limit=10**9) is None
 
 
 def test_a_limit_is_shown_where_it_is_asked_for_and_hides_nothing_elsewhere(

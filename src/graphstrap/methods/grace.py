@@ -1,7 +1,9 @@
 """GRACE: tell each node's own embedding in the other view from all other nodes' embeddings in both views.
 
-Zhu et al., Deep Graph Contrastive Representation Learning, ICML workshop 2020. GCA (Zhu et al., WWW 2021) is the same
-loss on adaptive views: by PageRank, unless the recipe's views have another `centrality`.
+Zhu et al., Deep Graph Contrastive Representation Learning, ICML workshop 2020. GCA (Zhu et al., Graph Contrastive
+Learning with Adaptive Augmentation, WWW 2021) is the same loss, at the same cost, on views that drop what matters
+little more often; its equations and where those depart stand in `views.py`. By PageRank, unless the recipe's views have
+another `centrality`.
 
     u, v    = p(online(view_1)), p(online(view_2))      p: linear, ELU, linear; then rows scaled to length 1
     l(u_i)  = -log e^(u_i.v_i/t) / (e^(u_i.v_i/t) + sum over j != i of e^(u_i.v_j/t) + e^(u_i.u_j/t))
@@ -22,8 +24,8 @@ Departs from the original code:
     weights in the projector.
   * A projection of length 0 is similar to nothing and gets no gradient: that of its direction has no bound. Pinned by
     test_grace.py::test_a_node_without_a_direction_gets_no_gradient.
-  * The original keeps all similarities for its backward pass, four N x N matrices of them, and four more arise in it:
-    32 N^2 bytes at the peak. `keep_similarities` does so, too; without it they are recomputed there a tile at a time,
+  * The original keeps all similarities for its backward pass, four N x N matrices of them, and six more arise in it:
+    40 N^2 bytes at the peak. `keep_similarities` does so, too; without it they are recomputed there a tile at a time,
     which gives the same loss and gradient.
 Cost of a step: time O(E D + N^2 D), memory O(E + N D), and O(N^2) with `keep_similarities`.
 With k negatives: time O(E D + N k D), memory O(N k + N D).

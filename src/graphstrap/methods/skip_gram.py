@@ -11,6 +11,9 @@ Feature Learning for Networks, KDD 2016. Skip-gram with negative sampling (Mikol
 h is a row of the (N, D) table, the embedding; c one of the context table, which serves training alone. Transductive:
 a node that was not there in training has no row, so a graph with another number of nodes is refused.
 
+'DeepWalk + features' is [unit(h) | unit(x)], as in Velickovic et al., DGI, ICLR 2019, who do not say how they put the
+two together: here rows of length 1 each (`with_features`). It costs no more training.
+
 Departs from the papers:
   * DeepWalk too is trained by negative sampling; its paper has a hierarchical softmax. One loss for both.
   * The negatives of a walk are shared by its pairs: as many as it has positions, each weighted such that a pair has K

@@ -22,11 +22,12 @@ from graphstrap.free_memory import free_memory, held_by_others
 from graphstrap.graph import Graph
 from graphstrap.methods.skip_gram import with_features
 from graphstrap.ops import resolve_device
+from graphstrap.recipe import Recipe
 from graphstrap.reproduce.beside_recipes import supervised_settings
 from graphstrap.reproduce.blind import UNTOUCHED, untouched_accuracies
 from graphstrap.reproduce.curves import NUM_CURVE_SEEDS, NUM_POINTS, has_curve, thin_curve
 from graphstrap.reproduce.ledger import Row
-from graphstrap.reproduce.memory import as_published, refusal
+from graphstrap.reproduce.memory import as_published, estimate_beside, refusal, refusal_text
 from graphstrap.reproduce.variants import VARIANTS, changed_settings, name_in_ledger, recipe_of, settings_id
 from graphstrap.seeds import fit_seeds
 from graphstrap.sparse import SparseMatrix
@@ -96,12 +97,15 @@ def refusal_of(
     graph: Graph, variant: str, *, device: torch.device, quick: bool, memory_limit: int | None
 ) -> str | None:
     """Why a row is not trained: the memory that it would take, more than the limit or, without one, than is free."""
-    if VARIANTS[variant].kind != "trained":
-        return None
+    kind, on_cpu = VARIANTS[variant].kind, device.type == "cpu" and memory_limit is None  # a limit is a GPU's
+    if kind != "trained":
+        recipe = recipe_of(variant, graph.name, quick=quick) if kind == "random-init" else Recipe()
+        limit = free_memory(device) if memory_limit is None else memory_limit
+        return refusal_text(estimate_beside(graph, recipe, kind, on_cpu=on_cpu), limit)
     recipe = recipe_of(variant, graph.name, quick=quick)
     if memory_limit is not None:  # a limit imitates the paper's runs
         return refusal(graph, as_published(recipe), limit=memory_limit)
-    return refusal(graph, recipe, limit=free_memory(device), on_cpu=device.type == "cpu")
+    return refusal(graph, recipe, limit=free_memory(device), on_cpu=on_cpu)
 
 
 def where_from(device: torch.device) -> dict[str, Any]:

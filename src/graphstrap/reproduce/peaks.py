@@ -38,7 +38,7 @@ from graphstrap.train.precision import resolve_precision
 GENERATED = "generated-"
 MOST_NODES = {"grace": 32_000, "bgrl": 1_024_000}
 QUICK_NODES = {"grace": 8_000, "bgrl": 64_000}
-QUICK_LIMIT = 4 * 10**9
+QUICK_LIMIT = 6 * 10**9
 _NUM_FEATURES = 64
 _NUM_STEPS = 3
 _FITTED_SIZES = 4  # exponents are those of the largest sizes, where what does not grow no longer counts

@@ -109,8 +109,10 @@ def _to_csv(rows: Sequence[Row]) -> str:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     names = ("variant", "dataset", "num_nodes", "num_edges", "peak_bytes", "oom", "precision", "device", "hardware")
-    writer.writerow(["method", *names[1:], "paper_gb"])
+    writer.writerow(["method", *names[1:], "paper_gb", "part_of_paper"])
     for row in rows:
         paper = printed("table-1", row["variant"], row["dataset"])
-        writer.writerow([*(row.get(name) for name in names), None if paper is None else paper.mean])
+        size = None if paper is None else paper.mean
+        part = round(row["peak_bytes"] / 1e9 / size, 4) if size and row.get("peak_bytes") else None
+        writer.writerow([*(row.get(name) for name in names), size or (paper and paper.text), part])
     return buffer.getvalue()

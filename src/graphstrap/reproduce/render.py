@@ -52,7 +52,7 @@ def quick_notice(report: Report) -> str:
     seeds = "one seed unless more were asked for"
     what = f"at most {QUICK_STEPS} steps and {QUICK_NEGATIVES} negatives, {seeds}, 3 splits"
     if report.table.kind == "memory":
-        what = "smaller generated graphs, and steps of at most 4 GB"
+        what = "smaller generated graphs, and steps of at most 6 GB"
     if report.table.kind == "entropy":
         what = f"30 steps of GATs with heads of 16, 16 and 32, {seeds}"
     if report.table.kind == "learning":
@@ -219,7 +219,7 @@ def to_csv(cells: Sequence[Cell], rows: dict[tuple[str, str], list[Row]]) -> str
     writer.writerow([*names, *costs])
     for cell in cells:
         paper = cell.paper
-        numbers = (None, None) if paper is None else (paper.mean, paper.std)
+        numbers = (None, None) if paper is None else (paper.text if paper.mean is None else paper.mean, paper.std)
         about = (cell.variant, cell.dataset, cell.protocol)
         ours = (cell.mean, cell.std if cell.num_seeds > 1 else None, cell.num_seeds, cell.note)
         own = rows[cell.variant, cell.dataset]

@@ -119,7 +119,8 @@ def _shortened(recipe: Recipe) -> Recipe:
     steps = min(recipe.train.steps, _FEWER_QUICK_STEPS.get(recipe.method.name, QUICK_STEPS))
     settings: dict[str, Any] = {"train.steps": steps, "train.warmup_steps": steps // 10}
     if recipe.method.name == "bgrl":
-        settings |= {"train.learning_rate": 1e-2, "encoder.batch_norm_statistics": "recalibrated"}
+        rate = 1e-2 if recipe.encoder.norm == "batch" else 1e-3  # others draw together at the higher one
+        settings |= {"train.learning_rate": rate, "encoder.batch_norm_statistics": "recalibrated"}
     if recipe.method.name in ("grace", "gca"):
         settings["method.num_negatives"] = min(QUICK_NEGATIVES, recipe.method.num_negatives or QUICK_NEGATIVES)
     return recipe.with_settings(settings)
