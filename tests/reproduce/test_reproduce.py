@@ -15,12 +15,13 @@ from conftest import make_communities
 from graphstrap import baselines
 from graphstrap.datasets import load
 from graphstrap.errors import InputError
+from graphstrap.evaluate import Evaluation
 from graphstrap.graph import Splits
 from graphstrap.methods.supervised import SupervisedSettings
 from graphstrap.recipe import SECTIONS, Recipe
 from graphstrap.recipe_files import shipped_recipes
 from graphstrap.reproduce import beside_recipes, cells, mag_frozen, variants
-from graphstrap.reproduce.cells import compute_cells, refusal_of
+from graphstrap.reproduce.cells import _accuracies, compute_cells, refusal_of
 from graphstrap.reproduce.compare import compare_rows, paired_p_value
 from graphstrap.reproduce.ledger import Ledger
 from graphstrap.reproduce.mag_cells import mag_settings
@@ -185,6 +186,17 @@ def test_what_is_needed_is_told_from_what_there_is(needed: float, limit: float, 
 )
 def test_sizes_are_read(text: str, number: int) -> None:
     assert parse_bytes(text) == number
+
+
+def test_table_5_has_validation_beside_test_as_the_paper_has(tmp_path: Path) -> None:
+    ledger, table = Ledger(tmp_path / "ledger.jsonl"), find_table("table-5")
+    key = {"dataset": "ogbn-arxiv", "variant": "bgrl", "settings": settings_id("bgrl", "ogbn-arxiv", quick=False)}
+    evaluation = Evaluation("adamw", "accuracy", 71.0, 0.0, (71.0,), "", val_runs=(72.0,))
+    ledger.add([{**key, "seed": 0, **_accuracies({"adamw": evaluation})}])
+    grids = make_report(table, ledger).grids
+    lines = {grid.caption: {line[0]: line[1:] for line in grid.lines} for grid in grids[:2]}
+    assert lines["Protocol `adamw`, in %"]["BGRL*"] == ["71.00 (1)", "71.64 ± 0.12, -0.64"]
+    assert lines["Protocol `adamw, validation nodes`, in %"]["BGRL*"] == ["72.00 (1)", "72.53 ± 0.09, -0.53"]
 
 
 def test_mistakes_are_named() -> None:

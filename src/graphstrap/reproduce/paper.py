@@ -29,6 +29,10 @@ def table_title(table: str) -> str:
     return str(_contents()[table]["title"])
 
 
+def has_printed(table: str) -> bool:
+    return table in _contents()
+
+
 def printed(table: str, variant: str, dataset: str) -> Printed | None:
     """What the paper prints for a cell, or for that of the row which ours stands against; None where it prints
     nothing."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from graphstrap.datasets import DATASETS, find_name
 from graphstrap.datasets.sources import Published
 from graphstrap.errors import InputError
-from graphstrap.reproduce.cells import protocols_of, summarize
+from graphstrap.reproduce.cells import ON_VALIDATION, protocols_of, summarize
 from graphstrap.reproduce.curves import has_curve
 from graphstrap.reproduce.ledger import Ledger, Row, of_one_graph
-from graphstrap.reproduce.paper import Printed, printed, table_title
+from graphstrap.reproduce.paper import Printed, has_printed, printed, table_title
 from graphstrap.reproduce.variants import VARIANTS, find_variant, name_in_ledger, settings_id, why_not
 
 BIG = ("amazon-photo", "amazon-computers", "coauthor-cs", "coauthor-physics")
@@ -270,7 +270,9 @@ def make_cells(
     """Every cell of a table, under every protocol, from what the ledger holds."""
     for variant in variants:
         for dataset in datasets:
-            for protocol in protocols_of(dataset):
+            tested = protocols_of(dataset)
+            validated = [one + ON_VALIDATION for one in tested] if has_printed(f"{table.name}-validation") else []
+            for protocol in (*tested, *validated):
                 yield make_cell(table, ledger, variant, dataset, protocol, quick=quick, memory_limit=memory_limit)
 
 
@@ -284,7 +286,8 @@ def make_cell(
     quick: bool,
     memory_limit: int | None = None,
 ) -> Cell:
-    paper = printed(table.name, variant, dataset)
+    is_validated = protocol.endswith(ON_VALIDATION)
+    paper = printed(f"{table.name}-validation" if is_validated else table.name, variant, dataset)
     if why_not(variant, dataset):
         return Cell(variant, dataset, protocol, None, None, 0, why_not(variant, dataset), paper, None)
     rows = find_rows(ledger, variant, dataset, quick=quick, memory_limit=memory_limit)
