@@ -69,7 +69,9 @@ def test_nothing_is_said_of_what_a_method_does_not_read() -> None:
     assert "masked" not in said({"method.name": "dgi"})
     walks = said({"method.name": "deepwalk", "encoder.embedding_size": 32})
     assert "a row of 32 columns" in walks
+    assert "5 columns of own features" in walks
     assert "layers" not in walks
+    assert "masked" not in walks
     assert "probability 0.1 and 0.9" in said({"views.feature_mask_probs": [0.1, 0.9]})
     assert "own features" not in said({"encoder.own_features": 0})
     assert "there are 5, and " in said({"data.structural_columns": "always"})

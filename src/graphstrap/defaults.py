@@ -118,9 +118,8 @@ def _reasons(s: Statistics, recipe: Recipe) -> list[str]:
     num_made = recipe.data.structural_size + 2
     beside = f", and {num_made} structural ones" if recipe.data.structural_columns == "always" and s.num_columns else ""
     steps = f"{train.steps} steps at learning rate {train.learning_rate}: change with --set train.steps=N"
-    if method in WALKING_METHODS:
-        return [f"a row of {encoder.embedding_size} columns for each node: {s.num_nodes:,} nodes", steps]
-    reasons = [f"features scaled by {recipe.data.feature_scaling}: {kind}"]
+    has_layers, reads_features = method not in WALKING_METHODS, method not in WALKING_METHODS or encoder.own_features
+    reasons = [f"features scaled by {recipe.data.feature_scaling}: {kind}"] if reads_features else []
     if method in VIEWED_METHODS:
         reasons += [
             f"feature columns masked with probability {_of_both(views.feature_mask_probs)}: there are "
@@ -134,7 +133,8 @@ def _reasons(s: Statistics, recipe: Recipe) -> list[str]:
     elif not s.has_own:
         reasons.append("no own features appended: nodes have none, or of several kinds")
     layers = " and ".join(map(str, (*encoder.hidden_sizes, encoder.embedding_size)))
-    return [*reasons, f"layers of {layers}: {s.num_nodes:,} nodes", steps]
+    shape = f"layers of {layers}" if has_layers else f"a row of {encoder.embedding_size} columns for each node"
+    return [*reasons, f"{shape}: {s.num_nodes:,} nodes", steps]
 
 
 def _of_both(probabilities: tuple[float, float]) -> str:

@@ -22,7 +22,6 @@ from graphstrap.free_memory import free_memory, held_by_others
 from graphstrap.graph import Graph
 from graphstrap.methods.skip_gram import with_features
 from graphstrap.ops import resolve_device
-from graphstrap.recipe import Recipe
 from graphstrap.reproduce.beside_recipes import supervised_settings
 from graphstrap.reproduce.blind import UNTOUCHED, untouched_accuracies
 from graphstrap.reproduce.curves import NUM_CURVE_SEEDS, NUM_POINTS, has_curve, thin_curve
@@ -98,15 +97,13 @@ def refusal_of(
     graph: Graph, variant: str, *, device: torch.device, quick: bool, memory_limit: int | None
 ) -> str | None:
     """Why a row is not trained: the memory that it would take, more than the limit or, without one, than is free."""
-    kind, on_cpu = VARIANTS[variant].kind, device.type == "cpu" and memory_limit is None  # a limit is a GPU's
-    if kind != "trained":
-        recipe = recipe_of(variant, graph.name, quick=quick) if kind == "random-init" else Recipe()
-        limit = free_memory(device) if memory_limit is None else memory_limit
-        return refusal_text(estimate_beside(graph, recipe, kind, on_cpu=on_cpu), limit)
-    recipe = recipe_of(variant, graph.name, quick=quick)
-    if memory_limit is not None:  # a limit imitates the paper's runs
-        return refusal(graph, as_published(recipe), limit=memory_limit)
-    return refusal(graph, recipe, limit=free_memory(device), on_cpu=on_cpu)
+    kind, recipe = VARIANTS[variant].kind, recipe_of(variant, graph.name, quick=quick)
+    limit, on_cpu = free_memory(device), device.type == "cpu"
+    if memory_limit is not None:  # imitates the paper's runs, on a GPU
+        limit, on_cpu, recipe = memory_limit, False, as_published(recipe)
+    if kind == "trained":
+        return refusal(graph, recipe, limit=limit, on_cpu=on_cpu)
+    return refusal_text(estimate_beside(graph, recipe, kind, on_cpu=on_cpu), limit)
 
 
 def where_from(device: torch.device) -> dict[str, Any]:

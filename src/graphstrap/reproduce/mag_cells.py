@@ -102,6 +102,7 @@ def mag_settings(variant: str, dataset: str, quick: bool) -> str:
 def compute_mag(graph: Graph, variant: str, how: Filling, seeds: Sequence[int]) -> list[Row]:
     """A row of the ledger for each seed."""
     device, recipe = resolve_device(how.device), mag_recipe(variant, graph.name, quick=how.quick)
+    identity = identity_of(graph) if graph.num_nodes <= _MOST_HASHED_NODES else None
     rows: list[Row] = []
     for seed in seeds:
         with PeakMemory(device) as memory:
@@ -112,7 +113,7 @@ def compute_mag(graph: Graph, variant: str, how: Filling, seeds: Sequence[int]) 
         rows.append(
             {
                 "dataset": graph.name,
-                "graph": identity_of(graph) if graph.num_nodes <= _MOST_HASHED_NODES else None,
+                "graph": identity,
                 "variant": variant,
                 "settings": mag_settings(variant, graph.name, how.quick),
                 "seed": seed,

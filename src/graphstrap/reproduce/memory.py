@@ -57,7 +57,7 @@ def estimate_beside(graph: Graph, recipe: Recipe, kind: str, *, on_cpu: bool = F
     if kind == "raw":
         return features
     if kind == "random-init":
-        return estimate_bytes(graph, recipe.with_settings({"method.name": "bgrl"}), on_cpu=on_cpu) // 2
+        return estimate_bytes(graph, recipe, on_cpu=on_cpu) // 2
     if kind == "label-propagation":
         return 16 * graph.num_edges + 12 * graph.num_nodes * max(1, graph.num_classes)
     return 15 * features + 16 * graph.num_edges + 40 * 4 * 64 * graph.num_nodes  # a network with a layer of 64
