@@ -9,6 +9,7 @@ BIN := .venv/bin
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch setuptools
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-build-isolation --no-deps --editable lab
 	touch $@
 
 demo: .venv/.installed  ## Learn the call graph of Python's standard library, compare, draw

@@ -19,7 +19,7 @@ from statistics import fmean, pstdev
 from typing import Any
 
 import graphstrap
-from graphstrap.reproduce.ledger import Ledger
+from graphstrap_lab.reproduce.ledger import Ledger
 
 ROOT = Path(__file__).parent.parent
 # module, name in a recipe, rows in the ledger, when to use it
@@ -41,10 +41,10 @@ BRIDGES = {
     "graphstrap.io.networkx": ("from_networkx", "to_networkx"),
     "graphstrap.io.scipy": ("from_scipy", "to_scipy"),
     "graphstrap.io.store": ("open_store", "write_store"),
-    "graphstrap.neighbors": ("find_node", "find_neighbors"),
-    "graphstrap.callgraph": ("call_graph",),
-    "graphstrap.evaluate": ("hide_edges",),
-    "graphstrap.hidden_edges": ("score_links",),
+    "graphstrap.api.neighbors": ("find_node", "find_neighbors"),
+    "graphstrap.io.callgraph": ("call_graph",),
+    "graphstrap.evaluation.links": ("hide_edges",),
+    "graphstrap.api.estimator": ("score_links",),
 }
 
 
@@ -67,19 +67,19 @@ def main(site: Path) -> int:
 def methods_page() -> str:
     parts = [
         "# Methods",
-        "Each section is the docstring of a file in `src/graphstrap/methods/`: the equation, where it departs from its "
-        "paper, its cost. Numbers are the ledger's, mean ± standard deviation over seeds "
+        "Each section is the docstring of a file in `src/graphstrap/nn/methods/`: the equation, where it departs from "
+        "its paper, its cost. Numbers are the ledger's, mean ± standard deviation over seeds "
         "([all results](results.md)); a method without a table has none there yet.",
     ]
-    ledger = Ledger(ROOT / "benchmarks" / "results" / "ledger.jsonl")
+    ledger = Ledger(ROOT / "lab" / "benchmarks" / "results" / "ledger.jsonl")
     for title, (module, name, rows, use) in METHODS.items():
         parts += [f"## {title}", use]
         parts += [f"`--set method.name={name}` on the command line, `settings={{'method.name': '{name}'}}` in Python."]
         parts = parts if name else parts[:-1]
-        parts += [_text(f"graphstrap.methods.{module}"), *_numbers(ledger, rows)]
+        parts += [_text(f"graphstrap.nn.methods.{module}"), *_numbers(ledger, rows)]
     parts += ["# Encoders", "`--set encoder.name=gat`: every method that calls its encoder as a whole takes each."]
     for title, module in ENCODERS.items():
-        parts += [f"## {title} encoder", _text(f"graphstrap.encoders.{module}")]
+        parts += [f"## {title} encoder", _text(f"graphstrap.nn.encoders.{module}")]
     return "\n\n".join(parts) + "\n"
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import sys
 
 import graphstrap as gs
-from graphstrap.callgraph import call_graph
-from graphstrap.estimator import random_init
-from graphstrap.neighbors import find_neighbors
+from graphstrap.api.estimator import random_init
+from graphstrap.api.neighbors import find_neighbors
+from graphstrap.io.callgraph import call_graph
 
 
 def main(package: str = "sklearn", *, steps: int = 300, min_functions_per_class: int = 80) -> dict[str, float]:

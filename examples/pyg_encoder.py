@@ -14,7 +14,7 @@ import time
 from torch import nn
 
 import graphstrap as gs
-from graphstrap.estimator import random_init
+from graphstrap.api.estimator import random_init
 from graphstrap.io.pyg import import_pyg
 
 

@@ -14,39 +14,37 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-
 from conftest import make_communities
+
 from fuzz_mutations import change_sizes, copy_folder, mutate
-from graphstrap.adamw import AdamW
+from graphstrap.api.embed import embed
+from graphstrap.api.ensemble import fold_folders
+from graphstrap.api.estimator import BGRL
+from graphstrap.api.seeds import seed_folders
+from graphstrap.api.shards import write_shards
 from graphstrap.cli.info import describe_run
-from graphstrap.datasets import load
-from graphstrap.embed import embed
-from graphstrap.ensemble import fold_folders
 from graphstrap.errors import InputError
-from graphstrap.estimator import BGRL
 from graphstrap.graph import Graph
-from graphstrap.io._join_parts import join_parts
+from graphstrap.io.datasets import load
 from graphstrap.io.export import write_table
+from graphstrap.io.join_parts import join_parts
 from graphstrap.io.npz import read_npz
 from graphstrap.io.ogb import prepare_ogb
 from graphstrap.io.parts import open_part
-from graphstrap.io.ppi import read_ppi
 from graphstrap.io.prepare import PrepareOptions, prepare_tables
+from graphstrap.io.published import read_ppi, read_wikics
+from graphstrap.io.source import Source
 from graphstrap.io.store import open_store, verify_store, write_store
 from graphstrap.io.tables import read_tables
-from graphstrap.io.wikics import read_wikics
-from graphstrap.methods import build_bgrl
-from graphstrap.model import Model
-from graphstrap.parallel import partition_graph
-from graphstrap.recipe import Recipe
-from graphstrap.recipe_files import load_recipe
+from graphstrap.nn.methods import build_bgrl
+from graphstrap.nn.model import Model
+from graphstrap.ops.adamw import AdamW
 from graphstrap.report.health import check_health
 from graphstrap.report.series import elapsed_seconds, training_series
-from graphstrap.reproduce.ledger import Ledger
-from graphstrap.run import Run
-from graphstrap.seeds import seed_folders
-from graphstrap.shards import write_shards
-from graphstrap.source import Source
+from graphstrap.run.folder import Run
+from graphstrap.run.recipe import Recipe, load_recipe
+from graphstrap.train.parallel.partition import partition_graph
+from graphstrap_lab.reproduce.ledger import Ledger
 from raw_files import make_arrays, make_hetero_arrays, make_wikics, save_arrays, write_ppi
 
 CPU = torch.device("cpu")

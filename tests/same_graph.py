@@ -6,9 +6,8 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from graphstrap.blocks import Block
 from graphstrap.graph import Graph, Splits
-from graphstrap.sparse import SparseMatrix
+from graphstrap.graph.blocks import Block, SparseMatrix
 
 EDGE_FIELDS = ("edge_types", "edge_weights", "edge_times", "edge_columns")
 NAME_FIELDS = (

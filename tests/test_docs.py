@@ -23,7 +23,7 @@ LONG = [
     "parallel.md",
     "partitions.md",
 ]  # bare blocks take a GPU, or several hosts: parsed, not run
-LINES = r"graphstrap |python benchmarks/"
+LINES = r"graphstrap |python lab/benchmarks/"
 CLUSTER_LINES = LINES + r"|torchrun |srun |#|first=|    (graphstrap|--rdzv)"
 
 
@@ -68,12 +68,12 @@ def parse(command: Any, words: list[str], parent: Any = None) -> None:
 
 def test_scripts_that_pages_name_exist() -> None:
     for page in [*PAGES, ROOT / "README.md"]:
-        for script in re.findall(r"(?:benchmarks|examples)/\w+\.py", page.read_text(encoding="utf-8")):
+        for script in re.findall(r"(?:lab/benchmarks|examples)/\w+\.py", page.read_text(encoding="utf-8")):
             assert (ROOT / script).exists(), (page.name, script)
 
 
 def test_the_list_of_benchmarks_is_of_those_that_are_there() -> None:
-    folder = ROOT / "benchmarks"
+    folder = ROOT / "lab" / "benchmarks"
     listed = re.findall(r"`(\w+\.\w+)`", (folder / "README.md").read_text(encoding="utf-8"))
     there = [*folder.glob("*.py"), *(folder / "results").iterdir()]
     assert sorted(listed) == sorted(path.name for path in there)

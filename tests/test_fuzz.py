@@ -1,4 +1,4 @@
-"""Damaged files of every kind are read or refused in a sentence; `benchmarks/fuzz.py` runs many more of these cases."""
+"""Damaged files of every kind are read or refused in a sentence; `lab/benchmarks/fuzz.py` runs many more."""
 
 from __future__ import annotations
 

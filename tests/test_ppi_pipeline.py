@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import make_communities
 
 import graphstrap as gs
-from conftest import make_communities
 from graphstrap.cli._app import run
 
 SMALL = {

@@ -8,10 +8,14 @@ h = model.embed(graph)                      # (N, D) NumPy array
 gs.evaluate(h, graph, protocol="paper")
 """
 
+from __future__ import annotations
+
+import importlib
 import os
+from typing import TYPE_CHECKING, Any
 
 # Threads that wait by spinning make training twenty times slower on a busy machine, and 4 % faster on an idle one
-# (docs/LOG.md). OpenMP reads this when PyTorch is first imported, so it stands before the imports that do that.
+# (docs/LOG.md). OpenMP reads this when PyTorch is first imported, so it is set before anything that does so.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # On a Hopper GPU PyTorch would give cuBLAS 32 MiB for every stream; no product here is faster with more than these 8.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:2:16:8")
@@ -20,21 +24,44 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:2:16:8")
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
 os.environ.setdefault("LRU_CACHE_CAPACITY", "64")
 
-from graphstrap import generate
-from graphstrap.datasets import load
-from graphstrap.errors import InputError
-from graphstrap.estimator import BGRL
-from graphstrap.evaluate import Evaluation, evaluate
-from graphstrap.graph import Graph, Splits
-from graphstrap.io.export import write_embeddings
-from graphstrap.io.tables import TableOptions, read_tables
-from graphstrap.many_graphs import join_graphs, take_graphs
-from graphstrap.methods import add_encoder
-from graphstrap.predict import Predictions
-from graphstrap.recipe import Recipe
-from graphstrap.recipe_files import load_recipe
-from graphstrap.seeds import fit_seeds
-from graphstrap.view import View, ViewSpec
+if TYPE_CHECKING:
+    from graphstrap.api.estimator import BGRL
+    from graphstrap.api.predict import Predictions
+    from graphstrap.api.seeds import fit_seeds
+    from graphstrap.errors import InputError
+    from graphstrap.evaluation.protocols import Evaluation, evaluate
+    from graphstrap.graph import Graph, Splits, View, ViewSpec
+    from graphstrap.graph.many import join_graphs, take_graphs
+    from graphstrap.io import generate
+    from graphstrap.io.datasets import load
+    from graphstrap.io.export import write_embeddings
+    from graphstrap.io.tables import TableOptions, read_tables
+    from graphstrap.nn.methods import add_encoder
+    from graphstrap.run.recipe import Recipe, load_recipe
+
+# The public names, and the module of each: `import graphstrap` imports none of them before it is asked for.
+_PUBLIC = {
+    "BGRL": "api.estimator",
+    "Evaluation": "evaluation.protocols",
+    "Graph": "graph",
+    "InputError": "errors",
+    "Predictions": "api.predict",
+    "Recipe": "run.recipe",
+    "Splits": "graph",
+    "TableOptions": "io.tables",
+    "View": "graph",
+    "ViewSpec": "graph",
+    "add_encoder": "nn.methods",
+    "evaluate": "evaluation.protocols",
+    "fit_seeds": "api.seeds",
+    "generate": "io",
+    "join_graphs": "graph.many",
+    "load": "io.datasets",
+    "load_recipe": "run.recipe",
+    "read_tables": "io.tables",
+    "take_graphs": "graph.many",
+    "write_embeddings": "io.export",
+}
 
 __all__ = [
     "BGRL",
@@ -58,3 +85,16 @@ __all__ = [
     "take_graphs",
     "write_embeddings",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'graphstrap' has no attribute {name!r}")
+    module = importlib.import_module(f"graphstrap.{_PUBLIC[name]}")
+    value = importlib.import_module("graphstrap.io.generate") if name == "generate" else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

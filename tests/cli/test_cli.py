@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import make_communities
 from safetensors import safe_open
 
-from conftest import make_communities
 from forked import exit_code_of
 from graphstrap.cli._app import VERBS, run
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from graphstrap.cli._app import run
-from graphstrap.datasets import load
+from graphstrap.io.datasets import load
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from test_cli import FAST, one_thread, wait_until, write_tables, written
 
 from forked import exit_code_of
 from graphstrap.cli._app import run
-from graphstrap.cli._supervise import supervise
-from graphstrap.io._database import one_line_errors
-from graphstrap.io.json_lines import read_lines
+from graphstrap.cli.fit import supervise
+from graphstrap.io.database import one_line_errors
+from graphstrap.io.files import read_lines
 
 NUM_KILLS = int(os.environ.get("GRAPHSTRAP_KILLS", "2"))
 COMMAND = [sys.executable, "-m", "graphstrap"]

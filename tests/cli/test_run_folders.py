@@ -11,8 +11,8 @@ import pytest
 from test_cli import FAST, error, output, write_tables
 
 from graphstrap.cli._app import run
-from graphstrap.recipe_files import load_recipe
-from graphstrap.run import Run
+from graphstrap.run.folder import Run
+from graphstrap.run.recipe import load_recipe
 from graphstrap.train import loop
 
 

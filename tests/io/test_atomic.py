@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from graphstrap.errors import InputError
-from graphstrap.io.atomic import atomic_write
+from graphstrap.io.files import atomic_write
 
 
 def test_the_file_appears_at_the_end_under_its_own_name(tmp_path: Path) -> None:

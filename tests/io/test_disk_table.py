@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from graphstrap.errors import InputError
-from graphstrap.io.disk_table import make_table
+from graphstrap.io.files import make_table
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (3, 4), (50_000, 10)])

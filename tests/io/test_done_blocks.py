@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from graphstrap.errors import InputError
-from graphstrap.io.done_blocks import DoneBlocks
+from graphstrap.io.files import DoneBlocks
 
 
 def test_what_any_worker_adds_is_found_and_half_a_line_is_not(tmp_path: Path) -> None:

@@ -19,10 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
+from graphstrap.api.neighbors import find_neighbors
 from graphstrap.errors import InputError
 from graphstrap.io.export import check_embeddings_path, ids_path, write_embeddings, write_table
 from graphstrap.io.tables import read_tables
-from graphstrap.neighbors import find_neighbors
 
 Array = np.ndarray[Any, Any]
 FORMATS = (".parquet", ".csv", ".npy", ".safetensors")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from graphstrap.errors import InputError
-from graphstrap.io.json_lines import append_line, read_lines
+from graphstrap.io.files import append_line, read_lines
 
 
 def test_what_is_appended_is_read_without_half_a_line(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import torch
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
+from graphstrap.graph.blocks import SparseMatrix
 from graphstrap.io.npz import read_npz, write_npz
-from graphstrap.sparse import SparseMatrix
 from raw_files import make_arrays, make_hetero_arrays, save_arrays
 from same_graph import assert_same_graph, make_full_graph, make_hetero_graph
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-
 from conftest import make_communities, make_random_graph
+
 from graphstrap.errors import InputError
-from graphstrap.generate import mag
 from graphstrap.graph import Graph
-from graphstrap.io import _streaming
+from graphstrap.io import partition as _streaming
 from graphstrap.io import partition as module
+from graphstrap.io.generate import mag
 from graphstrap.io.partition import choose_partitioner, node_bytes, partition
 
 KINDS = ["random", "streaming", "metis"]

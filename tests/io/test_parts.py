@@ -14,22 +14,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-
 from conftest import make_communities
-from graphstrap.defaults import choose_recipe
+
 from graphstrap.errors import InputError
-from graphstrap.features import FeatureTransform
-from graphstrap.generate import mag
 from graphstrap.graph import Graph
-from graphstrap.io._join_parts import join_parts, verify_parts
-from graphstrap.io._open_files import room_for_files
-from graphstrap.io._parts_info import digest_of, read_parts_info
-from graphstrap.io._write_parts import time_codes
-from graphstrap.io.parts import is_parts, open_part
+from graphstrap.graph.blocks import ScaledMatrix
+from graphstrap.io.files import room_for_files
+from graphstrap.io.generate import mag
+from graphstrap.io.join_parts import join_parts, verify_parts
+from graphstrap.io.parts import digest_of, is_parts, open_part, read_parts_info
 from graphstrap.io.store import open_store, write_store
-from graphstrap.model import Model
-from graphstrap.parallel import partition_graph
-from graphstrap.scaled import ScaledMatrix
+from graphstrap.io.write_parts import time_codes
+from graphstrap.nn.features import FeatureTransform
+from graphstrap.nn.model import Model
+from graphstrap.run.defaults import choose_recipe
+from graphstrap.train.parallel.partition import partition_graph
 from same_graph import assert_same_graph, assert_same_tensor, make_full_graph, make_hetero_graph
 
 
@@ -97,8 +96,8 @@ def test_a_part_builds_the_model_of_the_whole(tmp_path: Path, monkeypatch: pytes
     """Recipe, statistics, weights and own features, also where statistics are those of some rows."""
     for large in (False, True):
         if large:
-            monkeypatch.setattr("graphstrap.scaled.MANY_VALUES", 50)
-            monkeypatch.setattr("graphstrap.scaled.SAMPLED_ROWS", 20)
+            monkeypatch.setattr("graphstrap.graph.blocks.MANY_VALUES", 50)
+            monkeypatch.setattr("graphstrap.graph.blocks.SAMPLED_ROWS", 20)
         graph = replace(make_communities(num_nodes=60, num_classes=3, seed=0), features=(torch.rand(60, 7),))
         partition_graph(graph, tmp_path / f"parts-{large}", 3, how="streaming")
         part = open_part(tmp_path / f"parts-{large}", 1)

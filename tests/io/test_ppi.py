@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from graphstrap.errors import InputError
-from graphstrap.io.ppi import read_ppi
+from graphstrap.io.published import read_ppi
 from raw_files import write_ppi
 from same_graph import assert_same_graph
 

@@ -20,11 +20,12 @@ from hypothesis import strategies as st
 from forked import exit_code_of
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
-from graphstrap.io._write_edges import EdgeJob
+from graphstrap.graph.blocks import QuantisedMatrix
+from graphstrap.io.columns import TableOptions
 from graphstrap.io.prepare import PrepareOptions, prepare_tables
 from graphstrap.io.store import verify_store
-from graphstrap.io.tables import TableOptions, read_tables
-from graphstrap.quantised import QuantisedMatrix
+from graphstrap.io.tables import read_tables
+from graphstrap.io.write_edges import EdgeJob
 from same_graph import assert_same_graph
 
 SMALL = PrepareOptions(memory_bytes=600 * 10**6, threads=1)

@@ -17,22 +17,22 @@ from typing import BinaryIO
 import numpy as np
 import pytest
 import torch
+from conftest import make_random_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import make_random_graph
 from forked import CONTEXT
-from graphstrap.datasets import load
+from graphstrap.api.estimator import BGRL
 from graphstrap.errors import InputError
-from graphstrap.estimator import BGRL
 from graphstrap.graph import Graph, Splits
-from graphstrap.io import _building
-from graphstrap.io._building import StoreBuilder, build_store
-from graphstrap.io.atomic import flush_folder
+from graphstrap.graph.blocks import QuantisedMatrix
+from graphstrap.graph.many import join_graphs
+from graphstrap.io import store_builder as _building
+from graphstrap.io.datasets import load
+from graphstrap.io.files import flush_folder
+from graphstrap.io.source import Source
 from graphstrap.io.store import open_store, verify_store, write_store
-from graphstrap.many_graphs import join_graphs
-from graphstrap.quantised import QuantisedMatrix
-from graphstrap.source import Source
+from graphstrap.io.store_builder import StoreBuilder, build_store
 from same_graph import assert_same_graph, assert_same_tensor, make_full_graph, make_hetero_graph
 
 
@@ -237,7 +237,7 @@ def test_a_build_that_begins_while_another_ends_takes_nothing_from_it(
         except InputError as error:
             refusals.append(str(error))
 
-    monkeypatch.setattr("graphstrap.io._building.flush_folder", begin_another)
+    monkeypatch.setattr("graphstrap.io.store_builder.flush_folder", begin_another)
     write_store(graph, path, overwrite=overwrite)
     assert verify_store(path).num_nodes == graph.num_nodes
     assert not (path / ".lock").exists()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from graphstrap.errors import InputError
-from graphstrap.io.submission import PARTS, read_papers, write_submission
+from graphstrap.io.export import PARTS, read_papers, write_submission
 
 
 @pytest.mark.parametrize("part", PARTS)

@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
-from graphstrap.io.tables import TableOptions, read_tables
+from graphstrap.io.columns import TableOptions
+from graphstrap.io.tables import read_tables
 
 NODES = "id,label,split,time,f0,f1\na,x,train,2020-01-02,1,2.5\nb,,TEST,2020-01-01,3,-4\nc,y,valid,1970-01-01,5,1e3\n"
 EDGES = "source,target,weight,time,type,dose\na,b,0.5,3,likes,1\nb,c,2,1,knows,0.25\na,c,1,2,likes,9\n"

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from graphstrap.errors import InputError
-from graphstrap.io.tables import TableOptions, read_tables
+from graphstrap.io.columns import TableOptions
+from graphstrap.io.tables import read_tables
 
 GOOD_EDGES = "s,t\na,b\nb,c\n"
 GOOD_NODES = "id,x\na,1\nb,2\nc,3\n"

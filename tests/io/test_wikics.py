@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from graphstrap.errors import InputError
-from graphstrap.io.wikics import read_wikics
+from graphstrap.io.published import read_wikics
 from raw_files import make_wikics
 
 

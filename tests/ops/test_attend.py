@@ -9,20 +9,19 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import make_random_graph
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from conftest import make_random_graph
 from graphstrap import ops
-from graphstrap.graph import Graph
+from graphstrap.graph import CLEAN, Graph, View, ViewSpec
 from graphstrap.io.pyg import import_pyg
 from graphstrap.ops import Scores, _torch, _triton
 from graphstrap.ops._csr import attend as _csr_attend
-from graphstrap.ops._masks import kept_edges
+from graphstrap.ops._torch import kept_edges
 from graphstrap.ops._triton import attend as _triton_attend
 from graphstrap.ops._triton import chunks
-from graphstrap.view import CLEAN, View, ViewSpec
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 needs_triton = pytest.mark.skipif(not _triton.IS_AVAILABLE, reason="Triton is not installed")

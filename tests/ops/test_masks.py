@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-
 from conftest import make_random_graph
-from graphstrap.graph import Graph
-from graphstrap.ops._masks import kept_columns, kept_edges, kept_elements
-from graphstrap.view import CLEAN, View, ViewSpec
-from graphstrap.views import draw_views
+
+from graphstrap.graph import CLEAN, Graph, View, ViewSpec
+from graphstrap.ops._torch import kept_columns, kept_edges, kept_elements
+from graphstrap.train.views import draw_views
 
 
 def symmetric_graph() -> Graph:

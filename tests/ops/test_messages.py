@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import make_random_graph
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from conftest import make_random_graph
-from graphstrap.graph import Graph
+from graphstrap.graph import CLEAN, Graph, View, ViewSpec
 from graphstrap.ops import _torch, _triton
 from graphstrap.ops._csr import messages as _csr_messages
 from graphstrap.ops._triton import messages as _triton_messages
-from graphstrap.view import CLEAN, View, ViewSpec
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 needs_triton = pytest.mark.skipif(not _triton.IS_AVAILABLE, reason="Triton is not installed")

@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import pytest
 import torch
+from conftest import make_random_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import make_random_graph
 from graphstrap import ops
 from graphstrap.errors import InputError
-from graphstrap.graph import Graph
+from graphstrap.graph import CLEAN, Graph, View, ViewSpec
 from graphstrap.io.pyg import import_pyg
 from graphstrap.ops import _csr, _torch
-from graphstrap.ops._csr import adjacency, features
-from graphstrap.ops._masks import kept_edges
-from graphstrap.view import CLEAN, View, ViewSpec
+from graphstrap.ops._csr import products as adjacency
+from graphstrap.ops._csr import products as features
+from graphstrap.ops._torch import kept_edges
 
 graphs = st.builds(
     make_random_graph,

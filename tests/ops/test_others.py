@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from graphstrap.ops import _torch, _triton, log_total_others
-from graphstrap.ops._csr import others as csr_others
+from graphstrap.ops._csr import finish as csr_others
 from graphstrap.ops._triton import others as triton_others
 
 Op = Callable[[Tensor], Tensor]

@@ -8,22 +8,22 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import make_random_graph
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from conftest import make_random_graph
 from graphstrap import ops
-from graphstrap.graph import Graph
-from graphstrap.keep import drop_threshold, keep
+from graphstrap.graph import CLEAN, Graph, View, ViewSpec
+from graphstrap.graph.blocks import SparseMatrix
+from graphstrap.graph.keep import drop_threshold, keep
 from graphstrap.ops import _torch, _triton
-from graphstrap.ops._csr import features as feature_forms
-from graphstrap.ops._masks import stream_seed
-from graphstrap.ops._triton import chunks, hot_columns, products
+from graphstrap.ops._csr import products as feature_forms
+from graphstrap.ops._torch import stream_seed
+from graphstrap.ops._triton import chunks, products
+from graphstrap.ops._triton import products as hot_columns
 from graphstrap.ops._triton.chunks import Chunks
-from graphstrap.ops._triton.compact import compact
 from graphstrap.ops._triton.masks import keep_bytes
-from graphstrap.sparse import SparseMatrix
-from graphstrap.view import CLEAN, View, ViewSpec
+from graphstrap.ops._triton.views import compact
 
 pytestmark = [
     pytest.mark.skipif(not _triton.IS_AVAILABLE, reason="Triton is not installed"),

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from browser import Browser, find_chromium
+from conftest import make_communities
 from test_report import FAST, fit
 
-from conftest import make_communities
-from graphstrap.estimator import BGRL
+from graphstrap.api.estimator import BGRL
 from graphstrap.graph import Graph
-from graphstrap.report import write_report
-from graphstrap.run import Run
+from graphstrap.report.build import write_report
+from graphstrap.run.folder import Run
 
 NASTY = "<script>document.title='stolen'</script>"
 pytestmark = pytest.mark.skipif(find_chromium() is None, reason="Chromium is not installed: apt-get install chromium")

@@ -11,14 +11,14 @@ import pytest
 import torch
 from test_report import FAST, fit
 
+from graphstrap.api.estimator import BGRL
 from graphstrap.cli._app import run as command
-from graphstrap.estimator import BGRL
-from graphstrap.evaluate import evaluate
+from graphstrap.evaluation.protocols import evaluate
 from graphstrap.graph import Graph
 from graphstrap.io.npz import write_npz
 from graphstrap.report.card import write_model_folder
 from graphstrap.report.scores import why_no_classes
-from graphstrap.run import Run
+from graphstrap.run.folder import Run
 
 
 def test_the_folder_is_a_model_with_a_card(communities: Graph, tmp_path: Path) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-
 from conftest import make_communities
+
 from graphstrap.graph import Graph, Splits
-from graphstrap.report.columns import cluster_column, graph_columns, text_column, traits
+from graphstrap.report.embedding_map import cluster_column, graph_columns, text_column, traits
 
 
 def test_a_graph_gives_labels_degrees_and_dense_features() -> None:

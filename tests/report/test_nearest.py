@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graphstrap.neighbors import find_neighbors
+from graphstrap.api.neighbors import find_neighbors
 from graphstrap.report.nearest import nearest_nodes, recall, unit_rows
 
 

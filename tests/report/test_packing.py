@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from graphstrap.report.packing import Packer, quantise, shorten_floats
+from graphstrap.report.embedding_map import Packer, quantise, shorten_floats
 
 
 def unpack(packer: Packer, name: str) -> Any:

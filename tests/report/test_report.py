@@ -14,20 +14,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-
 from conftest import make_communities
+
+from graphstrap.api.estimator import BGRL
 from graphstrap.cli._app import run as command
 from graphstrap.errors import InputError
-from graphstrap.estimator import BGRL
 from graphstrap.graph import Graph, Splits
 from graphstrap.io.npz import write_npz
-from graphstrap.report import write_report
+from graphstrap.report.build import side_by_side, write_report
 from graphstrap.report.embedding_map import choose_nodes, map_edges
-from graphstrap.report.knowledge import _is_one_rare, find_out
-from graphstrap.report.scores import Scores, _largest, confuse, has_classes
+from graphstrap.report.scores import Scores, _is_one_rare, _largest, confuse, find_out, has_classes
 from graphstrap.report.series import elapsed_seconds, training_series
-from graphstrap.report.side_by_side import side_by_side
-from graphstrap.run import Run
+from graphstrap.run.folder import Run
 
 FAST = {
     "train.steps": 30,
@@ -145,7 +143,7 @@ def test_a_published_split_is_taken_whole_however_many_labels_there_are(
     assert sampled.tables["public"] == usual.tables["public"]
     assert sampled.tables["paper"] != usual.tables["paper"]
     assert "a random 30 of the 120 labelled nodes" in sampled.note
-    monkeypatch.setattr("graphstrap.report.knowledge.MAX_LABELLED", 19)  # there are 10 nodes for each of train and val
+    monkeypatch.setattr("graphstrap.report.scores.MAX_LABELLED", 19)  # there are 10 nodes for each of train and val
     without = scores_of(graph, tmp_path / "without")
     assert without is not None
     assert list(without.tables) == ["paper", "knn", "clustering"]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from graphstrap.report.side_by_side import side_by_side
+from graphstrap.report.build import side_by_side
 
 
 @pytest.fixture

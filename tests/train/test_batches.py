@@ -9,20 +9,20 @@ from typing import Any, cast
 
 import pytest
 import torch
-
 from conftest import make_communities
+
+from graphstrap.api.estimator import BGRL
 from graphstrap.errors import InputError
-from graphstrap.estimator import BGRL
-from graphstrap.generate import mag
 from graphstrap.graph import Graph
-from graphstrap.methods import METHODS, Method
-from graphstrap.recipe import SAMPLED_METHODS, Recipe
-from graphstrap.recipe_files import parse_recipe
-from graphstrap.reproduce.mag_cells import mag_recipe
-from graphstrap.run import Run
-from graphstrap.train import place_graph, train
+from graphstrap.io.generate import mag
+from graphstrap.nn.methods import METHODS, Method
+from graphstrap.run.folder import Run
+from graphstrap.run.recipe import SAMPLED_METHODS, Recipe, parse_recipe
+from graphstrap.train.batches import place_graph
 from graphstrap.train.captured_step import make_step
+from graphstrap.train.loop import train
 from graphstrap.train.step import SampledStep
+from graphstrap_lab.reproduce.mag_cells import mag_recipe
 
 SETTINGS: dict[str, Any] = {
     "encoder.hidden_sizes": [16],

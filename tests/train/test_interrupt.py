@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-import graphstrap.train.interrupt as module
-from graphstrap.train.interrupt import Interrupt, pass_on
+import graphstrap.train.console as module
+from graphstrap.train.console import Interrupt, pass_on
 
 
 def test_first_signal_is_noticed_and_handlers_come_back() -> None:

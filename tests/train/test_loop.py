@@ -13,14 +13,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphstrap.adamw import AdamW
-from graphstrap.graph import Graph
-from graphstrap.methods import build_bgrl
-from graphstrap.methods.bgrl import BGRL
-from graphstrap.recipe import Recipe
-from graphstrap.run import Run
-from graphstrap.train import DivergedError, InterruptedTrainingError, train
-from graphstrap.view import View
+from graphstrap.graph import Graph, View
+from graphstrap.nn.methods import build_bgrl
+from graphstrap.nn.methods.bgrl import BGRL
+from graphstrap.ops.adamw import AdamW
+from graphstrap.run.folder import Run
+from graphstrap.run.recipe import Recipe
+from graphstrap.train.loop import DivergedError, InterruptedTrainingError, train
 
 SETTINGS = {
     "encoder.hidden_sizes": [16],

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from graphstrap.api.estimator import BGRL
 from graphstrap.cli._app import run as command
 from graphstrap.errors import InputError
-from graphstrap.estimator import BGRL
 from graphstrap.graph import Graph
-from graphstrap.train.mirror import make_mirrors, numbers_of
+from graphstrap.train.log import make_mirrors, numbers_of
 
 SETTINGS = {"train.steps": 10, "train.log_every": 5, "encoder.hidden_sizes": [8], "encoder.embedding_size": 4}
 

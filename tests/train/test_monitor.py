@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from graphstrap.train.monitor import monitor_embeddings
+from graphstrap.train.log import monitor_embeddings
 
 
 def test_collapsed_embeddings_have_no_spread() -> None:

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 import graphstrap as gs
-from graphstrap.train import progress
-from graphstrap.train.progress import TrainingBar, can_be_watched
+from graphstrap.train import console as progress
+from graphstrap.train.console import TrainingBar, can_be_watched
 
 BRIEF = {"train.steps": 2, "encoder.hidden_sizes": [8], "encoder.embedding_size": 4}
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from graphstrap.train.schedule import learning_rate_at
+from graphstrap.train.step import learning_rate_at
 
 
 def test_schedule_is_the_papers() -> None:

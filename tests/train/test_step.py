@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-
 from conftest import make_communities
+
 from graphstrap.graph import Graph
-from graphstrap.methods import build_bgrl
-from graphstrap.recipe import Recipe
+from graphstrap.nn.methods import build_bgrl
+from graphstrap.run.recipe import Recipe
 from graphstrap.train.captured_step import CapturedStep, make_step
 from graphstrap.train.step import EagerStep
 
@@ -77,8 +77,8 @@ def test_two_replays_draw_different_views() -> None:
 
 @pytest.mark.gpu
 def test_cuda_keeps_the_same_edges_as_cpu() -> None:
-    from graphstrap.ops._masks import kept_edges
-    from graphstrap.view import View, ViewSpec
+    from graphstrap.graph import View, ViewSpec
+    from graphstrap.ops._torch import kept_edges
 
     view = View(ViewSpec(edge_drop_prob=0.4), 123456789012345)
     on_cpu, on_cuda = (kept_edges(make_graph(device), view) for device in ("cpu", "cuda"))

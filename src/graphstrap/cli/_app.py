@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import signal
 import sys
+import threading
 from collections.abc import Callable
+from importlib.metadata import entry_points
+from types import FrameType
 
 import typer
 
-from graphstrap.cli._stop import stoppable
-from graphstrap.cli.bench import bench
 from graphstrap.cli.card import card
 from graphstrap.cli.datasets import datasets
 from graphstrap.cli.demo import demo
@@ -20,11 +23,46 @@ from graphstrap.cli.neighbors import neighbors
 from graphstrap.cli.predict import predict
 from graphstrap.cli.prepare import prepare
 from graphstrap.cli.report import report
-from graphstrap.cli.reproduce import reproduce
 from graphstrap.cli.resume import resume
 from graphstrap.errors import InputError
-from graphstrap.parallel import LostWorkerError, end_with_parent, leave_to_launcher
-from graphstrap.train import DivergedError
+from graphstrap.train.loop import DivergedError, InterruptedTrainingError
+from graphstrap.train.parallel.workers import LostWorkerError, end_with_parent, leave_to_launcher
+
+# Ctrl-C and SIGTERM where a verb does not save by itself, as training does: it cleans up, and says so.
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, on the way of Ctrl-C: temporary files go, locks are let go of."""
+
+
+def stoppable(verb: Callable[..., None]) -> Callable[..., None]:
+    """The verb, ended by a signal with one sentence and the usual exit code."""
+
+    @functools.wraps(verb)
+    def run(*arguments: object, **options: object) -> None:
+        in_main = threading.current_thread() is threading.main_thread()
+        terminated = False  # remembered: on its way through a library the exception may become another
+
+        def terminate(number: int, frame: FrameType | None) -> None:
+            nonlocal terminated
+            terminated = True
+            raise Terminated
+
+        before = signal.signal(signal.SIGTERM, terminate) if in_main else None
+        try:
+            verb(*arguments, **options)
+        except InterruptedTrainingError as stop:  # noticed by training, which ended a step first
+            print(f"graphstrap: {stop}", file=sys.stderr)
+            raise typer.Exit(130) from stop
+        except KeyboardInterrupt as stop:
+            print("graphstrap: stopped; no half-written file is left", file=sys.stderr)
+            raise typer.Exit(143 if terminated else 130) from stop
+        finally:
+            if in_main:
+                signal.signal(signal.SIGTERM, before)
+
+    return run
+
 
 VERBS: dict[str, Callable[..., None]] = {
     "demo": demo,
@@ -38,7 +76,6 @@ VERBS: dict[str, Callable[..., None]] = {
     "neighbors": neighbors,
     "report": report,
     "card": card,
-    "reproduce": reproduce,
     "info": info,
 }
 
@@ -51,7 +88,12 @@ app = typer.Typer(
 )
 for _name, _verb in VERBS.items():
     app.command(_name, context_settings={"allow_extra_args": _verb is fit})(stoppable(_verb))  # fit says what to do
-app.add_typer(bench, name="bench")
+for _entry in entry_points(group="graphstrap.verbs"):
+    _found = _entry.load()
+    if isinstance(_found, typer.Typer):
+        app.add_typer(_found, name=_entry.name)
+    else:
+        app.command(_entry.name)(stoppable(_found))
 
 
 def run(arguments: list[str] | None = None) -> int:

@@ -13,15 +13,17 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from graphstrap.ensemble import fold_folders
+from graphstrap.api.ensemble import fold_folders
+from graphstrap.api.estimator import BGRL
+from graphstrap.api.seeds import seed_folders
 from graphstrap.errors import InputError
-from graphstrap.estimator import BGRL
-from graphstrap.evaluate import PROTOCOLS
+from graphstrap.evaluation.protocols import PROTOCOLS
 from graphstrap.graph import Graph
-from graphstrap.parallel import ALONE, Workers, is_worker, launch, launch_on_ray, load_for
-from graphstrap.run import Run
-from graphstrap.seeds import seed_folders
-from graphstrap.source import Source
+from graphstrap.io.source import Source
+from graphstrap.run.folder import Run
+from graphstrap.train.parallel.partition import load_for
+from graphstrap.train.parallel.ray import launch_on_ray
+from graphstrap.train.parallel.workers import ALONE, Workers, is_worker, launch
 
 RunFolder = Annotated[Path, typer.Argument(metavar="DIR", help="A run folder that `graphstrap fit` made.")]
 Edges = Annotated[str | None, typer.Option(help="Edge table: CSV or Parquet, or a glob of several files.")]

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from graphstrap.cli import _options as o
-from graphstrap.io.tables import TableOptions
+from graphstrap.io.columns import TableOptions
 
 Column = str | None
 

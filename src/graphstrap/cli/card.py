@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from graphstrap.cli import _options as o
-from graphstrap.evaluate import evaluate, has_published_splits, has_seen_test_labels
+from graphstrap.evaluation.protocols import evaluate, has_seen_test_labels
+from graphstrap.evaluation.rows import has_published_splits
 from graphstrap.report.card import check_model_folder, write_model_folder
 from graphstrap.report.scores import why_no_classes
-from graphstrap.run import Run
+from graphstrap.run.folder import Run
 
 
 def card(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from graphstrap.cli import _options as o
-from graphstrap.datasets import describe
+from graphstrap.io.datasets import describe
 
 
 def datasets(as_json: o.AsJson = False) -> None:

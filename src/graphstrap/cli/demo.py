@@ -9,14 +9,14 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from graphstrap.api.estimator import BGRL, random_init
+from graphstrap.api.neighbors import find_neighbors, find_node
 from graphstrap.cli import _options as o
-from graphstrap.datasets import load
-from graphstrap.estimator import BGRL, random_init
-from graphstrap.evaluate import evaluate
+from graphstrap.evaluation.protocols import evaluate
 from graphstrap.graph import Graph
-from graphstrap.io.atomic import check_folder
-from graphstrap.neighbors import find_neighbors, find_node
-from graphstrap.report import draw_map
+from graphstrap.io.datasets import load
+from graphstrap.io.files import check_folder
+from graphstrap.report.picture import draw_map
 
 _NUM_SPLITS = 3
 _SHOWN = ("statistics.mean", "json.dumps", "posixpath.join")

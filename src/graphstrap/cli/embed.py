@@ -7,16 +7,16 @@ from typing import Annotated
 
 import typer
 
+from graphstrap.api.embed import WAYS
+from graphstrap.api.estimator import BGRL
+from graphstrap.api.shards import write_shards
 from graphstrap.cli import _options as o
-from graphstrap.embed import WAYS
 from graphstrap.errors import InputError
-from graphstrap.estimator import BGRL
 from graphstrap.io.export import check_embeddings_path, write_embeddings
+from graphstrap.io.source import Source
 from graphstrap.ops import resolve_device
-from graphstrap.parallel import is_worker, joined
-from graphstrap.run import Run
-from graphstrap.shards import write_shards
-from graphstrap.source import Source
+from graphstrap.run.folder import Run
+from graphstrap.train.parallel.workers import is_worker, joined
 
 
 def embed(

@@ -8,15 +8,21 @@ from typing import Annotated
 import torch
 import typer
 
+from graphstrap.api.estimator import random_init, score_links
+from graphstrap.api.seeds import evaluate_runs, over_seeds, seed_folders
 from graphstrap.cli import _options as o
 from graphstrap.errors import InputError
-from graphstrap.estimator import random_init
-from graphstrap.evaluate import PROTOCOLS, SAW_LABELS, Evaluation, has_seen_test_labels
-from graphstrap.evaluate import evaluate as evaluate_embeddings
-from graphstrap.features import raw_features
+from graphstrap.evaluation.protocols import (
+    PROTOCOLS,
+    SAW_LABELS,
+    Evaluation,
+    has_seen_test_labels,
+)
+from graphstrap.evaluation.protocols import (
+    evaluate as evaluate_embeddings,
+)
 from graphstrap.graph import Graph
-from graphstrap.hidden_edges import score_links
-from graphstrap.seeds import evaluate_runs, over_seeds, seed_folders
+from graphstrap.nn.features import raw_features
 
 _ONE_IS_RARE = 80.0  # the other class has more percent than this: where the report takes auc by itself
 

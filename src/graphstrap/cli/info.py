@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import torch
 import typer
 
+from graphstrap.api.ensemble import member_folders
 from graphstrap.cli import _options as o
-from graphstrap.ensemble import member_folders
-from graphstrap.environment import describe_environment
 from graphstrap.ops import backend
-from graphstrap.recipe_files import shipped_recipes
-from graphstrap.run import Run
+from graphstrap.run.environment import describe_environment
+from graphstrap.run.folder import Run
+from graphstrap.run.recipe import shipped_recipes
 
 
 def info(

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from graphstrap.api.neighbors import find_neighbors, find_node
 from graphstrap.cli import _options as o
-from graphstrap.neighbors import find_neighbors, find_node
 
 
 def neighbors(

@@ -9,14 +9,13 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from graphstrap.api.ensemble import answer_together, member_folders
+from graphstrap.api.estimator import BGRL
 from graphstrap.cli import _options as o
-from graphstrap.ensemble import answer_together, member_folders
 from graphstrap.errors import InputError
-from graphstrap.estimator import BGRL
 from graphstrap.graph import Graph
-from graphstrap.io.export import check_table_path, write_table
-from graphstrap.io.submission import MAG240M_PAPERS, PARTS, read_papers, write_submission
-from graphstrap.source import Source
+from graphstrap.io.export import MAG240M_PAPERS, PARTS, check_table_path, read_papers, write_submission, write_table
+from graphstrap.io.source import Source
 
 
 def predict(

@@ -15,17 +15,16 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from graphstrap.cli import _options as o
 from graphstrap.cli._tables import with_table_options
 from graphstrap.errors import InputError
-from graphstrap.io._join_parts import verify_parts
-from graphstrap.io._parts_info import PartsInfo
-from graphstrap.io._write_edges import Report
+from graphstrap.io.columns import TableOptions
+from graphstrap.io.join_parts import verify_parts
 from graphstrap.io.ogb import prepare_ogb
 from graphstrap.io.partition import PARTITIONERS
-from graphstrap.io.parts import is_parts
+from graphstrap.io.parts import PartsInfo, is_parts
 from graphstrap.io.prepare import PrepareOptions, prepare_tables
 from graphstrap.io.store import open_store, verify_store
-from graphstrap.io.tables import TableOptions
-from graphstrap.parallel import partition_graph
-from graphstrap.reproduce.memory import parse_bytes
+from graphstrap.io.write_edges import Report
+from graphstrap.ops.memory import parse_bytes
+from graphstrap.train.parallel.partition import partition_graph
 
 
 @with_table_options

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
+from graphstrap.api.estimator import BGRL
+from graphstrap.api.seeds import seed_folders
 from graphstrap.cli import _options as o
 from graphstrap.errors import InputError
-from graphstrap.estimator import BGRL
-from graphstrap.evaluate import PROTOCOLS
-from graphstrap.io.atomic import check_folder
+from graphstrap.evaluation.protocols import PROTOCOLS
+from graphstrap.io.files import check_folder
 from graphstrap.report import build
-from graphstrap.run import Run
-from graphstrap.seeds import seed_folders
+from graphstrap.run.folder import Run
 
 
 def report(

@@ -7,16 +7,17 @@ from pathlib import Path
 
 import typer
 
+from graphstrap.api.ensemble import fold_folders, resume_folds
+from graphstrap.api.estimator import BGRL
+from graphstrap.api.seeds import resume_seeds, seed_folders
 from graphstrap.cli import _options as o
-from graphstrap.ensemble import fold_folders, resume_folds
 from graphstrap.errors import InputError
-from graphstrap.estimator import BGRL
+from graphstrap.io.source import Source
 from graphstrap.ops import resolve_device
-from graphstrap.parallel import Workers, joined, load_for
-from graphstrap.run import Run
-from graphstrap.seeds import resume_seeds, seed_folders
-from graphstrap.source import Source
-from graphstrap.train import InterruptedTrainingError
+from graphstrap.run.folder import Run
+from graphstrap.train.loop import InterruptedTrainingError
+from graphstrap.train.parallel.partition import load_for
+from graphstrap.train.parallel.workers import Workers, joined
 
 
 def resume(

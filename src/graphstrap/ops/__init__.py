@@ -17,16 +17,15 @@ import torch
 from torch import Tensor, nn
 
 from graphstrap.errors import InputError
-from graphstrap.graph import Graph
+from graphstrap.graph import Graph, View
 from graphstrap.ops import _csr, _torch, _triton
 from graphstrap.ops._csr import attend as _csr_attend
 from graphstrap.ops._csr import messages as _csr_messages
-from graphstrap.ops._csr.features import product_dtype as product_dtype
-from graphstrap.ops._masks import kept_edges
-from graphstrap.ops._scores import Scores as Scores
+from graphstrap.ops._csr.products import product_dtype as product_dtype
+from graphstrap.ops._torch import Scores as Scores
+from graphstrap.ops._torch import kept_edges
 from graphstrap.ops._triton import attend as _triton_attend
 from graphstrap.ops._triton import messages as _triton_messages
-from graphstrap.view import View
 
 NORMS = ("symmetric", "mean", "sum")
 BACKENDS: dict[str, ModuleType] = {"torch": _torch, "csr": _csr, "triton": _triton}

@@ -2,33 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
-from graphstrap.estimator import BGRL
+from graphstrap.api.estimator import BGRL
+from graphstrap.api.seeds import LIST_FILE
 from graphstrap.graph import Graph
-from graphstrap.io.atomic import atomic_write
-from graphstrap.io.other_columns import read_other_columns
-from graphstrap.report import columns as c
-from graphstrap.report import sections as s
+from graphstrap.io.columns import read_other_columns
+from graphstrap.io.files import atomic_write
+from graphstrap.io.source import Source
+from graphstrap.report import embedding_map as c
+from graphstrap.report import page as s
 from graphstrap.report.embedding_map import choose_nodes, pack_map
 from graphstrap.report.figures import seed_table, tiles
 from graphstrap.report.health import Health, check_health, praise
-from graphstrap.report.knowledge import Knowledge, find_out
 from graphstrap.report.layout import NUM_NEIGHBOURS, neighbour_layout, neighbours_kept, principal_components
 from graphstrap.report.nearest import Nearest, nearest_nodes
-from graphstrap.report.over_seeds import join_charts, join_health, mean_records
 from graphstrap.report.page import escape, fill_page
-from graphstrap.report.scores import has_classes
-from graphstrap.report.series import training_series
-from graphstrap.report.side_by_side import side_by_side
-from graphstrap.run import Run
-from graphstrap.seeds import LIST_FILE
-from graphstrap.source import Source
+from graphstrap.report.scores import Knowledge, find_out, has_classes
+from graphstrap.report.series import join_charts, join_health, mean_records, training_series
+from graphstrap.run.folder import Run
+
+# Work that does not wait for other work, two at a time: each on half of the processor's cores.
+#
+# Evaluation and layout are many small steps, of which a second core makes each hardly faster; two of them at once are.
+
+
+_NUM_AT_ONCE = 2
+
+
+@contextmanager
+def side_by_side() -> Iterator[Executor]:
+    """Takes functions by `submit`. With one core, or where one was asked for, they run one after the other."""
+    _import_for_all()
+    num_threads = torch.get_num_threads()
+    num_at_once = min(_NUM_AT_ONCE, num_threads)
+    share = num_threads // num_at_once
+    torch.set_num_threads(share)
+    executor = ThreadPoolExecutor(num_at_once, initializer=_take, initargs=(share,))
+    try:
+        yield executor
+    finally:
+        executor.shutdown(cancel_futures=True)
+        torch.set_num_threads(num_threads)
+
+
+def _import_for_all() -> None:
+    """What work imports where it needs it: two threads that enter a package by different doors can each find a module
+    of it half made, so that one thread goes first."""
+    import sklearn.cluster
+    import sklearn.linear_model
+    import sklearn.metrics
+    import sklearn.multiclass
+    import sklearn.preprocessing  # noqa: F401
+
+
+def _take(num_threads: int) -> None:
+    """For PyTorch, and for scikit-learn, which counts threads for itself."""
+    from threadpoolctl import threadpool_limits
+
+    torch.set_num_threads(num_threads)
+    threadpool_limits(num_threads)
+
 
 Array = np.ndarray[Any, Any]
 Say = Callable[[str], None]

@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from graphstrap.environment import graphstrap_version
 from graphstrap.errors import InputError
-from graphstrap.evaluate import Evaluation
-from graphstrap.io.atomic import atomic_write
-from graphstrap.model import Model
-from graphstrap.plain import read_plain_text
-from graphstrap.run import MODEL_FILE, Run
+from graphstrap.evaluation.protocols import Evaluation
+from graphstrap.io.files import atomic_write, read_plain_text
+from graphstrap.nn.model import Model
+from graphstrap.run.environment import graphstrap_version
+from graphstrap.run.folder import MODEL_FILE, Run
 
 _USE = """```python
 import graphstrap as gs

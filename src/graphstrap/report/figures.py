@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from graphstrap.report.health import Health
-from graphstrap.report.page import escape, table
+from graphstrap.report.page import METRICS, VERDICTS, count, escape, table
 from graphstrap.report.scores import Scores
-from graphstrap.report.sections import METRICS, VERDICTS, count
 from graphstrap.report.series import elapsed_seconds
-from graphstrap.run import Run
+from graphstrap.run.folder import Run
 
 Logs = Mapping[int, list[dict[str, Any]]]  # what each seed's training logged
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from graphstrap.io.atomic import atomic_write
+from graphstrap.io.files import atomic_write
 
 Array = np.ndarray[Any, Any]
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import fields
 from itertools import pairwise
 from typing import Protocol
 
@@ -11,10 +13,122 @@ from torch import Tensor
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
-from graphstrap.keep import child_seed
-from graphstrap.methods import READS_EDGES
-from graphstrap.recipe import Recipe, num_labelled_roots
-from graphstrap.sampling import Gatherer, Prefetcher, Sampler, roots_at
+from graphstrap.graph.blocks import block_tensors
+from graphstrap.graph.keep import child_seed
+from graphstrap.nn.methods import READS_EDGES
+from graphstrap.run.recipe import Recipe, num_labelled_roots
+from graphstrap.train.sampling.draw import permuted
+from graphstrap.train.sampling.sampler import Sampler
+from graphstrap.train.sampling.subgraph import Gatherer
+
+# Which roots a step gets: a function of (seed, step), so that a resumed run sees the batches of the uninterrupted one.
+#
+# Every epoch visits all candidates once, in an order of its own; the rest that does not fill a batch begins the next
+# one, so every batch has the same size. No order is ever made: see `_draw.permuted`.
+
+
+_ROOTS_BRANCH = 1_000_037
+
+
+def roots_at(step: int, *, candidates: Tensor | int, batch_size: int, seed: int) -> Tensor:
+    """The roots of a step (from 1 up), all different.
+
+    Args:
+        candidates: the nodes to choose from, or their number for 0, 1, 2, ...
+    """
+    size = candidates if isinstance(candidates, int) else len(candidates)
+    if size == 0:
+        raise InputError(
+            "there are no nodes to be roots: choose other sampling.root_types, or give nodes of these types"
+        )
+    batch_size = min(batch_size, size)
+    places = torch.arange((step - 1) * batch_size, step * batch_size)
+    epochs = places // size
+    chosen = torch.empty_like(places)
+    for epoch in range(int(epochs[0]), int(epochs[-1]) + 1):
+        is_now = epochs == epoch
+        chosen[is_now] = permuted(places[is_now] % size, size=size, seed=child_seed(seed, _ROOTS_BRANCH, epoch))
+    chosen = _without_repeats(chosen, size=size, seed=child_seed(seed, _ROOTS_BRANCH, step, 1))
+    return chosen if isinstance(candidates, int) else candidates.cpu().index_select(0, chosen)
+
+
+def _without_repeats(chosen: Tensor, *, size: int, seed: int) -> Tensor:
+    """Where the end of one epoch and the beginning of the next have a node in common, another takes its place."""
+    ordered, order = torch.sort(chosen, stable=True)
+    repeated = order[1:][ordered[1:] == ordered[:-1]]
+    if len(repeated) == 0:
+        return chosen
+    substitutes = permuted(torch.arange(min(size, len(chosen) + len(repeated))), size=size, seed=seed)
+    unused = substitutes[~torch.isin(substitutes, chosen)]
+    return chosen.index_copy(0, repeated, unused[: len(repeated)])
+
+
+# Batches made ahead: a thread samples and gathers while the step before runs.
+#
+# On CUDA the thread works on a stream of its own; whoever takes a batch makes their stream wait for it. A batch is a
+# function of its step, so nothing depends on who was faster.
+
+
+Made = tuple[Graph, "torch.cuda.Event | None"]
+
+
+class Prefetcher:
+    """Gives the batch of a step, and begins with those of the steps after it.
+
+    Args:
+        make: makes the batch of a step.
+        last_step: no batch is made for steps beyond.
+        depth: how many batches to make ahead; 0 to make them when asked.
+    """
+
+    def __init__(self, make: Callable[[int], Graph], *, last_step: int, device: torch.device, depth: int = 2) -> None:
+        self.make, self._last, self._device, self._depth = make, last_step, device, depth
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        if self._stream is not None:  # what `make` works with may still be on its way
+            self._stream.wait_stream(torch.cuda.current_stream(device))
+        self._waiting: dict[int, Future[Made]] = {}
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="sampler") if depth else None
+
+    def __call__(self, step: int) -> Graph:
+        if self._worker is None:
+            return self.make(step)
+        for ahead in range(step, min(step + self._depth, self._last) + 1):
+            if ahead not in self._waiting:
+                self._waiting[ahead] = self._worker.submit(self._work, ahead)
+        for old in [s for s in self._waiting if s < step]:
+            self._waiting.pop(old).cancel()
+        batch, ready = self._waiting.pop(step).result()
+        if ready is not None:
+            current = torch.cuda.current_stream(self._device)
+            current.wait_event(ready)
+            for tensor in tensors_of(batch):
+                tensor.record_stream(current)
+        return batch
+
+    def close(self) -> None:
+        """Forget what was made ahead."""
+        for future in self._waiting.values():
+            future.cancel()
+        self._waiting.clear()
+        if self._worker is not None:
+            self._worker.shutdown(wait=True, cancel_futures=True)
+
+    def _work(self, step: int) -> Made:
+        if self._stream is None:
+            return self.make(step), None
+        with torch.cuda.stream(self._stream):
+            batch = self.make(step)
+            ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            ready.record(self._stream)
+        return batch, ready
+
+
+def tensors_of(batch: Graph) -> list[Tensor]:
+    """Every tensor that a batch is made of."""
+    columns = [getattr(batch, field.name) for field in fields(batch)]
+    found = [column for column in columns if isinstance(column, Tensor)]
+    return found + [tensor for block in batch.features for tensor in block_tensors(block)]
+
 
 # What of a GPU's free memory a graph may take before it stays on the host.
 _MOST_OF_MEMORY = 0.6

@@ -19,13 +19,13 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from graphstrap.encoders.from_pyg import FromPyG
 from graphstrap.graph import Graph
-from graphstrap.methods import Method
-from graphstrap.recipe import Recipe
-from graphstrap.train.precision import has_part_of_a_gpu
+from graphstrap.nn.encoders.from_pyg import FromPyG
+from graphstrap.nn.methods import Method
+from graphstrap.ops.precision import has_part_of_a_gpu
+from graphstrap.run.recipe import Recipe
 from graphstrap.train.step import DrawnStep, EagerStep, Result, SampledStep
-from graphstrap.views import draw_seeds
+from graphstrap.train.views import draw_seeds
 
 _WARMUP_STEPS = 3
 _MAX_LANES = 10

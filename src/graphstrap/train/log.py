@@ -5,16 +5,118 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from graphstrap.adamw import AdamW
-from graphstrap.train.mirror import Mirror
-from graphstrap.train.monitor import describe_moments, embedding_moments
+from graphstrap.errors import InputError
+from graphstrap.ops.adamw import AdamW
+
+# Signs of collapse: how far embeddings spread, how long they are, how many directions they use.
+#
+# In two halves, so that a GPU never waits: `embedding_moments` is a few small tensors made where the embeddings are,
+# `describe_moments` turns them into numbers on the CPU, later.
+
+
+@torch.no_grad()
+def embedding_moments(h: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean norm (), and covariance (D, D) over nodes."""
+    h = h.float()
+    centred = h - h.mean(0)
+    return h.norm(dim=1).mean(), centred.T @ centred / len(h)
+
+
+def describe_moments(mean_norm: Tensor, covariance: Tensor) -> dict[str, float]:
+    """`spread`: standard deviation over nodes divided by the mean norm (0 when all nodes are alike); `mean_norm`;
+    `effective_rank`: exp of the entropy of the normalised singular values (Roy and Vetterli, 2007), from 1 to D."""
+    length, covariance = mean_norm.double(), covariance.double()
+    deviation = covariance.trace().sqrt()
+    with _one_thread():
+        singular = torch.linalg.eigvalsh(covariance).clamp(min=0).sqrt()
+    share = singular / singular.sum().clamp(min=1e-12)
+    entropy = -(share * share.clamp(min=1e-12).log()).sum()
+    values = torch.stack([deviation / length.clamp(min=1e-12), length, entropy.exp()]).tolist()
+    return dict(zip(("spread", "mean_norm", "effective_rank"), values, strict=True))
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Matrices this small take twice the time on two threads, and many times on sixteen."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def monitor_embeddings(h: Tensor) -> dict[str, float]:
+    """Both halves at once."""
+    return describe_moments(*embedding_moments(h))
+
+
+# Mirrors: places besides the run folder that metrics are sent to while training, TensorBoard and MLflow.
+#
+# A mirror is called with every record that the log writes down. Each needs its own package, which is imported when it
+# is asked for.
+
+
+Mirror = Callable[[Mapping[str, Any]], None]
+
+
+def make_mirrors(names: Iterable[str]) -> list[Mirror]:
+    """`tensorboard:FOLDER` and `mlflow` (or `mlflow:EXPERIMENT`, where MLFLOW_TRACKING_URI says) to mirrors."""
+    return [_make(name) for name in names]
+
+
+def numbers_of(record: Mapping[str, Any]) -> dict[str, float]:
+    """What can be drawn of a record: all finite numbers but the step."""
+    return {
+        name: float(value)
+        for name, value in record.items()
+        if name != "step" and isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    }
+
+
+def _make(name: str) -> Mirror:
+    kind, _, rest = name.partition(":")
+    if kind == "tensorboard" and rest:
+        return _tensorboard(rest)
+    if kind == "mlflow":
+        return _mlflow(rest)
+    raise InputError(f"metrics can be sent to tensorboard:FOLDER, mlflow or mlflow:EXPERIMENT, got {name!r}")
+
+
+def _tensorboard(folder: str) -> Mirror:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise InputError("TensorBoard is not installed: pip install tensorboard") from error
+    writer = SummaryWriter(folder)
+
+    def send(record: Mapping[str, Any]) -> None:
+        for name, value in numbers_of(record).items():
+            writer.add_scalar(name, value, record["step"])
+        writer.flush()
+
+    return send
+
+
+def _mlflow(experiment: str) -> Mirror:
+    try:
+        import mlflow
+    except ImportError as error:
+        raise InputError("MLflow is not installed: pip install mlflow") from error
+    if experiment:
+        mlflow.set_experiment(experiment)
+
+    def send(record: Mapping[str, Any]) -> None:
+        mlflow.log_metrics(numbers_of(record), step=record["step"])
+
+    return send
 
 
 class Journal(Protocol):

@@ -12,14 +12,12 @@ from typing import Any
 from torch import Tensor
 
 from graphstrap.graph import Graph
-from graphstrap.methods import Method
-from graphstrap.recipe import Recipe
+from graphstrap.nn.methods import Method
+from graphstrap.ops.memory import keep_freed_memory
+from graphstrap.run.recipe import Recipe
 from graphstrap.train.captured_step import StepsTogether, make_step
-from graphstrap.train.interrupt import Interrupt
-from graphstrap.train.log import Clock, Journal, Log
-from graphstrap.train.memory import keep_freed_memory
-from graphstrap.train.mirror import Mirror
-from graphstrap.train.progress import TrainingBar
+from graphstrap.train.console import Interrupt, TrainingBar
+from graphstrap.train.log import Clock, Journal, Log, Mirror
 from graphstrap.train.step import EagerStep
 
 Evaluate = Callable[[Method], dict[str, float]]

@@ -4,23 +4,35 @@ on a sampled batch. `captured_step.py` has it as one CUDA graph.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from graphstrap.adamw import AdamW
-from graphstrap.graph import Graph
-from graphstrap.many_graphs import GraphBatches
-from graphstrap.methods import Method
-from graphstrap.recipe import Recipe
-from graphstrap.sampling import Prefetcher
-from graphstrap.train.batches import make_batches
-from graphstrap.train.precision import computing_in, resolve_precision
-from graphstrap.train.schedule import learning_rate_at
-from graphstrap.view import View, ViewSpec
-from graphstrap.views import adaptive_specs, draw_seeds
+from graphstrap.graph import Graph, View, ViewSpec
+from graphstrap.graph.many import GraphBatches
+from graphstrap.nn.methods import Method
+from graphstrap.ops.adamw import AdamW
+from graphstrap.ops.precision import computing_in, resolve_precision
+from graphstrap.run.recipe import Recipe
+from graphstrap.train.batches import Prefetcher, make_batches
+from graphstrap.train.views import adaptive_specs, draw_seeds
+
+# The learning rate, a pure function of the step.
+
+
+def learning_rate_at(step: int, *, base: float, warmup_steps: int, total_steps: int, schedule: str = "cosine") -> float:
+    """Linear from 0 to `base` over the warm-up, then along a half cosine down to 0 at `total_steps` (the paper's
+    appendix), or constant (most baselines)."""
+    if step < warmup_steps:
+        return base * step / warmup_steps
+    if schedule == "constant":
+        return base
+    progress = (step - warmup_steps) / max(1, total_steps - warmup_steps)
+    return base * (1.0 + math.cos(math.pi * min(1.0, progress))) / 2.0
+
 
 Result = tuple[Tensor, dict[str, Tensor]]
 

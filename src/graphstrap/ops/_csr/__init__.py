@@ -1,5 +1,7 @@
 """The fast path on a CPU: each sparse product is one pass over CSR; what follows keeps little for its backward pass."""
 
+from __future__ import annotations
+
 from graphstrap.ops._csr.finish import (
     batch_norm_prelu,
     bias_prelu,
@@ -7,11 +9,11 @@ from graphstrap.ops._csr.finish import (
     layer_norm_prelu,
     linear,
     linear_prelu,
+    log_total_others,
     move_average,
     prelu,
     row_cosine,
 )
-from graphstrap.ops._csr.others import log_total_others
 from graphstrap.ops._csr.products import project, project_both, propagate, propagate_both
 
 __all__ = [

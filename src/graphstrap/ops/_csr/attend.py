@@ -20,15 +20,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from graphstrap.graph import Graph
-from graphstrap.ops._csr.adjacency import Frame, frames_of
-from graphstrap.ops._csr.bag import Bag, narrow
-from graphstrap.ops._csr.features import best_form
-from graphstrap.ops._csr.products import project
-from graphstrap.ops._masks import kept_columns
-from graphstrap.ops._scores import Scores
-from graphstrap.sparse import SparseMatrix
-from graphstrap.view import View
+from graphstrap.graph import Graph, View
+from graphstrap.graph.blocks import SparseMatrix
+from graphstrap.ops._csr.products import Bag, Frame, best_form, frames_of, narrow, project
+from graphstrap.ops._torch import Scores, kept_columns
 
 _BLOCK_ELEMENTS = 1 << 20  # of a block of gathered rows: a few megabytes
 

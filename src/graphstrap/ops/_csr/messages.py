@@ -16,10 +16,9 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from graphstrap.graph import Graph
-from graphstrap.ops._csr.bag import Bag, narrow
-from graphstrap.ops._masks import kept_edges
-from graphstrap.view import CLEAN, View
+from graphstrap.graph import CLEAN, Graph, View
+from graphstrap.ops._csr.products import Bag, narrow
+from graphstrap.ops._torch import kept_edges
 
 
 @dataclass(frozen=True, eq=False)

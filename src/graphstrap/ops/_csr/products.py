@@ -2,17 +2,213 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from graphstrap.graph import Graph
-from graphstrap.ops._csr.adjacency import adjacency
-from graphstrap.ops._csr.bag import Bag, times
-from graphstrap.ops._csr.features import best_form, product_dtype
-from graphstrap.ops._masks import kept_columns, kept_elements
-from graphstrap.ops._torch import global_rows
-from graphstrap.view import View
+from graphstrap.graph import Graph, View
+from graphstrap.graph.blocks import SparseMatrix
+from graphstrap.ops._torch import global_rows, kept_columns, kept_edges, kept_elements, missing_degrees
+
+# A CSR matrix and its product with a table, by `embedding_bag`.
+#
+# `embedding_bag(indices, table, offsets, weights)` sums weighted rows of a table for each row of a CSR matrix: that is
+# a sparse product, and on a CPU the fastest one in PyTorch. It makes no E x D intermediate and uses no atomics.
+
+
+_bags: WeakKeyDictionary[SparseMatrix, Bag] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, eq=False)
+class Bag:
+    """A CSR matrix in the form that `embedding_bag` is fastest with: 32-bit indices (five times, on CPU)."""
+
+    indptr: Tensor
+    indices: Tensor
+    values: Tensor
+
+    @classmethod
+    def of(cls, matrix: SparseMatrix) -> Bag:
+        if matrix not in _bags:
+            _bags[matrix] = cls(narrow(matrix.indptr, len(matrix.values)), matrix.indices, matrix.values)
+        return _bags[matrix]
+
+    def with_values(self, values: Tensor) -> Bag:
+        return Bag(self.indptr, self.indices, values)
+
+    def times(self, table: Tensor) -> Tensor:
+        return F.embedding_bag(
+            self.indices.to(self.indptr.dtype),
+            table.contiguous(),
+            self.indptr,
+            mode="sum",
+            per_sample_weights=self.values.to(table.dtype),
+            include_last_offset=True,
+        )
+
+
+def times(matrix: Bag, transposed: Bag, table: Tensor) -> Tensor:
+    """M H; the gradient of H is M^T G."""
+    product: Tensor = _SparseProduct.apply(table, matrix, transposed)  # type: ignore[no-untyped-call]
+    return product
+
+
+class _SparseProduct(torch.autograd.Function):
+    """M H, whose gradient with respect to H is M^T G: both matrices are given."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, matrix: Bag, transposed: Bag) -> Tensor:
+        ctx.transposed = transposed
+        return matrix.times(h)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        transposed: Bag = ctx.transposed
+        return transposed.times(gradient), None, None
+
+
+def narrow(numbers: Tensor, limit: int) -> Tensor:
+    """As 32-bit integers, where all are below the limit that makes this possible."""
+    return numbers.int() if limit < 2**31 else numbers
+
+
+# Features in the form that their product is fastest with: sparse, or a dense table in the product's type.
+
+
+# Above these densities the dense product wins: on CPU as measured (docs/LOG.md), on CUDA an estimate.
+DENSE_FROM = {"cpu": 0.25, "cuda": 0.05}
+ALIGNMENT = 16  # columns
+
+_dense_forms: WeakKeyDictionary[Graph, dict[tuple[int, torch.dtype], Tensor]] = WeakKeyDictionary()
+
+
+def product_dtype(weight: Tensor) -> torch.dtype:
+    """What dense products of this weight are computed in: autocast's choice, where it is on."""
+    kind = weight.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+
+
+def best_form(graph: Graph, block: int, weight: Tensor, *, aligned: bool = False) -> Tensor | SparseMatrix:
+    """A block's features: sparse, or as a dense table in the product's type where that is faster.
+
+    A table that is made for it gets columns of zeros up to a width that the matrix units like; with `aligned`, it is
+    made for the sake of that width alone.
+    """
+    features = graph.features[block]
+    if features is None:
+        raise ValueError(f"node type {graph.node_types[block]!r} has no features to project")
+    if isinstance(features, SparseMatrix) and features.density < DENSE_FROM[features.device.type]:
+        return features
+    dtype, width = product_dtype(weight), -(-int(features.shape[1]) // ALIGNMENT) * ALIGNMENT
+    if isinstance(features, Tensor) and features.dtype == dtype and not (aligned and features.shape[1] != width):
+        return features
+    forms = _dense_forms.setdefault(graph, {})
+    if (block, dtype) not in forms:
+        if isinstance(features, SparseMatrix):
+            forms[block, dtype] = features.to_dense(dtype=dtype, num_columns=width)
+        else:
+            dense = features if isinstance(features, Tensor) else features.to_dense()
+            forms[block, dtype] = F.pad(dense.to(dtype), (0, width - features.shape[1]))
+    return forms[block, dtype]
+
+
+# A view's adjacency, made once and shared by every layer, network and pass that uses the view.
+#
+# On a CPU the dropped edges are cut out of the CSR first. On CUDA, where this serves only without Triton, they get
+# weight 0, which keeps every shape static.
+
+
+_adjacencies: WeakKeyDictionary[View, WeakKeyDictionary[Graph, dict[str, tuple[Bag, Bag]]]] = WeakKeyDictionary()
+_frames: WeakKeyDictionary[Graph, tuple[Frame, Frame]] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """A graph's CSR with the self-loops written in, in one direction. An `edge` of E is a self-loop."""
+
+    indptr: Tensor  # (N + 1,)
+    rows: Tensor  # (E + N,) int32, as the others where they can be
+    columns: Tensor  # (E + N,)
+    edge: Tensor  # (E + N,) position in graph.indices
+
+
+def adjacency(graph: Graph, view: View, norm: str) -> tuple[Bag, Bag]:
+    """The view's normalised adjacency and its transpose."""
+    by_norm = _adjacencies.setdefault(view, WeakKeyDictionary()).setdefault(graph, {})
+    if norm not in by_norm:
+        by_norm[norm] = _draw(graph, view, norm)
+    return by_norm[norm]
+
+
+def _draw(graph: Graph, view: View, norm: str) -> tuple[Bag, Bag]:
+    frames, kept = frames_of(graph, view)
+    weights = [_entry_weights(graph, frame, kept) for frame in frames]
+    if norm != "sum":
+        degree = torch.segment_reduce(weights[0], "sum", offsets=frames[0].indptr, unsafe=True)
+        missing = missing_degrees(graph, view)
+        if missing is not None:
+            degree = degree + missing
+        scale = degree.rsqrt() if norm == "symmetric" else degree.reciprocal()
+        for frame, weight, target in zip(frames, weights, (frames[0].rows, frames[1].columns), strict=True):
+            weight *= scale.index_select(0, target)
+            if norm == "symmetric":
+                weight *= scale.index_select(0, frame.columns if target is frame.rows else frame.rows)
+    bags = [Bag(narrow(f.indptr, len(f.columns)), f.columns, w) for f, w in zip(frames, weights, strict=True)]
+    return bags[0], bags[1]
+
+
+def frames_of(graph: Graph, view: View) -> tuple[tuple[Frame, Frame], Tensor | None]:
+    """The view's CSR and its transpose, with self-loops; and which edges are kept where they still hold them all."""
+    if graph not in _frames:
+        back = graph.transpose
+        every_edge = torch.arange(graph.num_edges, device=graph.device)
+        forward = _with_loops(graph.indptr, graph.indices, every_edge)
+        _frames[graph] = forward, _with_loops(back.indptr, back.indices, back.edge_positions)
+    frames = _frames[graph]
+    kept = kept_edges(graph, view)
+    if kept is not None:
+        kept = torch.cat([kept, kept.new_ones(1)])  # position E, where self-loops look, is always kept
+    if graph.device.type == "cpu" and kept is not None:
+        return (_cut(frames[0], kept), _cut(frames[1], kept)), None
+    return frames, kept
+
+
+def _with_loops(indptr: Tensor, indices: Tensor, positions: Tensor) -> Frame:
+    """Write a self-loop in front of every row."""
+    num_nodes, num_edges = len(indptr) - 1, len(indices)
+    nodes = torch.arange(num_nodes, device=indptr.device)
+    rows = torch.repeat_interleave(nodes, indptr.diff())
+    place = torch.arange(num_edges, device=indptr.device) + rows + 1
+    columns = indices.new_empty(num_edges + num_nodes)
+    edge = positions.new_full((num_edges + num_nodes,), num_edges)
+    columns[indptr[:-1] + nodes] = nodes.to(indices.dtype)
+    columns[place], edge[place] = indices, positions
+    every_row = torch.repeat_interleave(nodes, indptr.diff() + 1)
+    starts = indptr + torch.arange(num_nodes + 1, device=indptr.device)
+    return Frame(starts, narrow(every_row, num_nodes), columns, narrow(edge, num_edges + 1))
+
+
+def _cut(frame: Frame, kept: Tensor) -> Frame:
+    """The frame without the dropped edges."""
+    stays = kept.index_select(0, frame.edge)  # index_select: four times as fast as [] on a CPU
+    chosen = torch.from_numpy(np.flatnonzero(stays.numpy()))  # five times as fast as PyTorch's
+    before = torch.cat([frame.indptr.new_zeros(1), stays.cumsum(0)])  # entries kept before each place
+    rows, columns, edge = (part.index_select(0, chosen) for part in (frame.rows, frame.columns, frame.edge))
+    return Frame(before.index_select(0, frame.indptr), rows, columns, edge)
+
+
+def _entry_weights(graph: Graph, frame: Frame, kept: Tensor | None) -> Tensor:
+    """(entries,) 1 for a self-loop, the edge's weight for a kept edge, 0 for a dropped one."""
+    if graph.edge_weights is None:
+        weight = torch.ones(len(frame.edge), device=graph.device)
+    else:
+        weight = torch.cat([graph.edge_weights, graph.edge_weights.new_ones(1)]).index_select(0, frame.edge)
+    return weight if kept is None else weight * kept.index_select(0, frame.edge)
 
 
 def propagate(graph: Graph, view: View, h: Tensor, norm: str) -> Tensor:

@@ -1,5 +1,7 @@
 """The backend for CUDA: masked sparse products and fused finishes as Triton kernels, dense products by cuBLAS."""
 
+from __future__ import annotations
+
 from graphstrap.ops._torch import move_average
 from graphstrap.ops._triton.finishes import (
     batch_norm_prelu,

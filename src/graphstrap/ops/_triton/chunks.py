@@ -1,4 +1,3 @@
-# mypy: disable-error-code="untyped-decorator, no-untyped-def"
 """Sparse products balanced for power laws: a matrix's rows are cut once into chunks of at most 128 entries.
 
 So a hub is many programs and not a straggler. A row of one chunk is written at once; the partial sums of a longer row
@@ -13,6 +12,9 @@ import torch
 from torch import Tensor
 
 from graphstrap.ops._triton.launch import IS_AVAILABLE, launch
+
+# mypy: disable-error-code="untyped-decorator, no-untyped-def"
+
 
 CHUNK = 128
 

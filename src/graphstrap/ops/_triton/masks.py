@@ -1,4 +1,3 @@
-# mypy: disable-error-code="untyped-decorator, no-untyped-def"
 """Which edges, columns and rows a view keeps, and how much each row then counts: the bits of `graphstrap.keep`."""
 
 from __future__ import annotations
@@ -9,6 +8,9 @@ import torch
 from torch import Tensor
 
 from graphstrap.ops._triton.launch import IS_AVAILABLE, launch
+
+# mypy: disable-error-code="untyped-decorator, no-untyped-def"
+
 
 if IS_AVAILABLE:
     import triton

@@ -7,12 +7,10 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from graphstrap.graph import Graph
+from graphstrap.graph import CLEAN, Graph, View
 from graphstrap.ops._csr import messages as _csr_messages
 from graphstrap.ops._csr.messages import Incidence, gather, sum_up
-from graphstrap.ops._triton.compact import compact
-from graphstrap.ops._triton.views import graph_chunks, kept_edge_bytes
-from graphstrap.view import CLEAN, View
+from graphstrap.ops._triton.views import compact, graph_chunks, kept_edge_bytes
 
 _incidences: WeakKeyDictionary[View, WeakKeyDictionary[Graph, Incidence]] = WeakKeyDictionary()
 

@@ -1,4 +1,3 @@
-# mypy: disable-error-code="untyped-decorator, no-untyped-def"
 """How alike each row is to all others on CUDA: tiles of similarities live and die in registers.
 
 The formulas stand in `_csr/others.py`. A program owns a tile of rows and walks over all tiles of columns. No similarity
@@ -21,8 +20,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from graphstrap.ops._csr import others as _csr_others
+from graphstrap.ops._csr import finish as _csr_others
 from graphstrap.ops._triton.launch import IS_AVAILABLE, launch, may_round_to_tf32
+
+# mypy: disable-error-code="untyped-decorator, no-untyped-def"
+
 
 MOST_COLUMNS = 256
 LARGEST_BOUND = 40.0

@@ -24,18 +24,22 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from graphstrap.graph import Graph
+from graphstrap.graph import Graph, View
 from graphstrap.ops._csr import attend as _csr_attend
 from graphstrap.ops._csr.attend import is_worth_summing, times_heads
-from graphstrap.ops._csr.features import best_form
-from graphstrap.ops._scores import Scores
-from graphstrap.ops._triton.attend.edges import KeptEdges, kept_edges
-from graphstrap.ops._triton.attend.scores import score_gradients, sum_sources
+from graphstrap.ops._csr.products import best_form
+from graphstrap.ops._torch import Scores
 from graphstrap.ops._triton.attend.sums import source_gradients, weighted_sums
-from graphstrap.ops._triton.attend.weights import log_totals, weights_of
+from graphstrap.ops._triton.attend.weights import (
+    KeptEdges,
+    kept_edges,
+    log_totals,
+    score_gradients,
+    sum_sources,
+    weights_of,
+)
 from graphstrap.ops._triton.products import masked_weight, project
 from graphstrap.ops._triton.views import column_mask
-from graphstrap.view import View
 
 
 def attend(graph: Graph, view: View, h: Tensor, scores: Scores, average: bool) -> Tensor:

@@ -1,4 +1,3 @@
-# mypy: disable-error-code="untyped-decorator, no-untyped-def"
 """Weighted sums of table rows over the edges into each node, and their gradient for the table and the weights."""
 
 from __future__ import annotations
@@ -8,6 +7,9 @@ from torch import Tensor
 
 from graphstrap.ops._triton.chunks import ChunkedMatrix, combine
 from graphstrap.ops._triton.launch import IS_AVAILABLE, launch
+
+# mypy: disable-error-code="untyped-decorator, no-untyped-def"
+
 
 if IS_AVAILABLE:
     import triton

@@ -1,4 +1,3 @@
-# mypy: disable-error-code="untyped-decorator, no-untyped-def"
 """Batch norm and PReLU, fused. With p(z) = z where z > 0, else a z; s(z) = 1 where z > 0, else a; sums over rows i:
 
     n = (x - mean_i x) r,  r = (var_i x + eps)^-1/2,  y = p(w n + b),  u = g s(w n + b), g the gradient of y
@@ -30,6 +29,9 @@ from graphstrap.ops._triton.finish.tiles import (
     run_planned,
 )
 from graphstrap.ops._triton.launch import IS_AVAILABLE
+
+# mypy: disable-error-code="untyped-decorator, no-untyped-def"
+
 
 if IS_AVAILABLE:
     import triton

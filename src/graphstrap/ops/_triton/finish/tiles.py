@@ -1,4 +1,3 @@
-# mypy: disable-error-code="untyped-decorator, no-untyped-def"
 """How the fused kernels share out a matrix: tiles of rows and columns, sums over rows in parts.
 
 Order: a sum over rows is taken in parts, one for each program, and a second kernel adds the parts up: no atomics, the
@@ -13,6 +12,9 @@ import torch
 from torch import Tensor
 
 from graphstrap.ops._triton.launch import IS_AVAILABLE
+
+# mypy: disable-error-code="untyped-decorator, no-untyped-def"
+
 
 if IS_AVAILABLE:
     import triton

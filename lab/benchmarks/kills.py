@@ -1,0 +1,136 @@
+"""Random processes of one training job are killed with SIGKILL, again and again: does it end, and with the same model?
+
+    python lab/benchmarks/kills.py [--kills 20] [--seed 0] [--to lab/benchmarks/results/kills.json]
+
+The job is `graphstrap fit digits --workers 2 --restarts N`: a process that watches, a launcher, two workers. At random
+steps, a random moment after the next checkpoint, one of the four is killed. Workers are started again by the launcher,
+the launcher by the one that watches, and where that one is hit, as a scheduler does, by `graphstrap resume --workers 2`
+from here. The JSON says who was killed at which step, what restarts.jsonl holds, and the accuracy beside an undisturbed
+job's and beside other seeds'.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from graphstrap.run.environment import describe_environment, describe_git
+from graphstrap.run.folder import Run
+
+COMMAND = [sys.executable, "-m", "graphstrap"]
+SETTINGS = (
+    *("sampling.fan_outs=[5,3]", "sampling.batch_size=128", "encoder.hidden_sizes=[32]", "encoder.embedding_size=32"),
+    *("method.predictor_hidden_size=64", "train.log_every=10", "train.checkpoint_seconds=0.2"),
+)
+
+
+def children_of(process: int) -> list[int]:
+    try:
+        return [int(n) for n in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
+
+
+def processes_of(job: int, *, watched: bool) -> list[tuple[str, int]]:
+    """Who is alive of the job, and as what."""
+    launchers = children_of(job) if watched else [job]
+    found = [("watcher", job)] if watched else []
+    for launcher in launchers:
+        found += [("launcher", launcher), *(("worker", worker) for worker in children_of(launcher))]
+    return found
+
+
+def saved_at(run: Path) -> int:
+    try:
+        return (run / "checkpoint.safetensors").stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
+def step_of(run: Path) -> int:
+    records = Run.open(run).metrics()
+    return int(records[-1]["step"]) if records else 0
+
+
+def disturb(run: Path, fit: list[str], at_steps: list[int], chance: random.Random) -> list[dict[str, Any]]:
+    """Run the job to its end with a kill after each of these steps; who was killed, and when."""
+    killed: list[dict[str, Any]] = []
+    num_kills = len(at_steps)
+    job, watched = subprocess.Popen([*fit, "--restarts", str(num_kills)]), True
+    while True:
+        before = saved_at(run)
+        while saved_at(run) == before and job.poll() is None:
+            time.sleep(0.01)
+        time.sleep(chance.uniform(0.0, 0.5))
+        if job.poll() is not None:
+            if (run / "model.safetensors").exists():
+                return killed
+            assert job.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL), job.returncode
+            job, watched = subprocess.Popen([*COMMAND, "resume", str(run), "--workers", "2", "--quiet"]), False
+            continue
+        candidates = processes_of(job.pid, watched=watched)
+        if len(killed) == num_kills or len(candidates) != 3 + watched or (run / "model.safetensors").exists():
+            continue
+        if step_of(run) < at_steps[len(killed)]:
+            continue
+        role, process = chance.choice(candidates)
+        os.kill(process, signal.SIGKILL)
+        killed.append({"killed": role, "after_step": step_of(run)})
+        print(killed[-1], flush=True)
+
+
+def accuracy(run: Path) -> float:
+    command = [*COMMAND, "evaluate", str(run), "--protocol", "paper", "--json"]
+    shown = subprocess.run(command, check=True, capture_output=True, text=True)
+    return float(json.loads(shown.stdout)["mean"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=800)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--to", type=Path)
+    options = parser.parse_args()
+    fit = [*COMMAND, "fit", "digits", "--device", "cpu", "--quiet", "--workers", "2"]
+    fit += [word for one in (*SETTINGS, f"train.steps={options.steps}") for word in ("--set", one)]
+    with tempfile.TemporaryDirectory() as folder:
+        runs = {name: Path(folder) / name for name in ("undisturbed", "seed-1", "seed-2", "killed")}
+        for seed, name in enumerate(("undisturbed", "seed-1", "seed-2")):
+            subprocess.run([*fit, "--seed", str(seed), "--run", str(runs[name])], check=True)
+        begin = time.monotonic()
+        chance = random.Random(options.seed)
+        at_steps = sorted(chance.sample(range(options.steps * 9 // 10), options.kills))
+        killed = disturb(runs["killed"], [*fit, "--run", str(runs["killed"])], at_steps, chance)
+        seconds = time.monotonic() - begin
+        models = [(runs[name] / "model.safetensors").read_bytes() for name in ("undisturbed", "killed")]
+        restarts = [{"step": one["step"], "time": one["time"]} for one in Run.open(runs["killed"]).restarts()]
+        result = {
+            "command": f"python lab/benchmarks/kills.py --kills {options.kills} --seed {options.seed}",
+            "steps": options.steps,
+            "kills": killed,
+            "restarts": restarts,
+            "every_kill_is_a_restart": len(restarts) == len(killed) == options.kills,
+            "same_bits_as_undisturbed": models[0] == models[1],
+            "accuracy": {name: accuracy(run) for name, run in runs.items()},
+            "seconds": round(seconds, 1),
+            "environment": describe_environment(),
+            "git": describe_git(),
+        }
+    if options.to is not None:
+        options.to.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print({name: value for name, value in result.items() if name not in ("environment", "git", "restarts", "kills")})
+    raise SystemExit(0 if result["every_kill_is_a_restart"] and result["same_bits_as_undisturbed"] else 1)
+
+
+if __name__ == "__main__":
+    main()

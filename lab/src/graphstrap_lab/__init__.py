@@ -1,0 +1,1 @@
+"""The laboratory: what measures Graphstrap and reproduces the paper, apart from the product."""

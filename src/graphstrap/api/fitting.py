@@ -1,0 +1,210 @@
+"""Models trained on a graph: it is put where it belongs, they go through the loop of `train/` or `parallel/`, are
+evaluated on the way, and end as frozen encoders.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphstrap.api.embed import class_probabilities, embed, must_sample, with_labels_to_learn
+from graphstrap.api.layerwise import full_pass_fits, has_layers, recalibrate_layers
+from graphstrap.api.part_layers import finish_in_parts
+from graphstrap.errors import InputError
+from graphstrap.evaluation.protocols import check_labels_for, evaluate
+from graphstrap.graph import Graph
+from graphstrap.graph.blocks import Block, sample_rows
+from graphstrap.graph.graph import check_is_graph
+from graphstrap.graph.keep import child_seed
+from graphstrap.graph.many import training_part
+from graphstrap.io.parts import Part
+from graphstrap.nn.encoders import recalibrate_batch_norm
+from graphstrap.nn.methods import Method, frozen_encoder
+from graphstrap.nn.methods.semi_supervised import SemiSupervised, training_labels
+from graphstrap.nn.model import Model
+from graphstrap.run.folder import Run
+from graphstrap.train.batches import BatchMaker, place_graph
+from graphstrap.train.log import Mirror
+from graphstrap.train.loop import Evaluate, Trainee, train_together
+from graphstrap.train.parallel.training import train_in_parallel
+from graphstrap.train.parallel.workers import ALONE, Workers
+
+# Whether a graph can be trained on; if not, one sentence says why.
+
+
+_CHECKED_AT_ONCE = 1 << 26
+
+
+def check_trainable(graph: Graph) -> None:
+    check_is_graph(graph)
+    if graph.num_nodes == 0:
+        raise InputError("the graph is empty: give a table with at least one node")
+    if graph.num_edges == 0:
+        raise InputError("the graph has no edges: give at least one edge between two different nodes")
+    check_numbers(graph)
+
+
+def check_numbers(graph: Graph) -> None:
+    """Whether features, weights and columns of edges can be computed with."""
+    for kind, block in zip(graph.node_types, graph.features, strict=True):
+        if block is not None and not _is_finite(block):
+            raise InputError(f"a feature of a {kind} is NaN or infinite: replace it by a number")
+    weights = [] if graph.edge_weights is None else torch.split(graph.edge_weights, _CHECKED_AT_ONCE)
+    if not all(bool((part.isfinite() & (part >= 0)).all()) for part in weights):
+        raise InputError("an edge weight is negative, NaN or infinite: weights are numbers from 0 up")
+    columns = [] if graph.edge_columns is None else torch.split(graph.edge_columns, _CHECKED_AT_ONCE)
+    if not all(bool(part.isfinite().all()) for part in columns):
+        raise InputError("a number in an edge column is NaN or infinite: replace it, or leave the column out")
+
+
+def check_labels(graph: Graph) -> None:
+    """Whether there is something to learn labels from."""
+    if graph.labels is None or graph.labels.dim() != 1:
+        raise InputError("semi-supervised learning needs one label column: name it with --label-column, or take bgrl")
+    known = training_labels(graph)
+    classes = torch.unique(known[known >= 0])
+    if len(classes) < 2:
+        raise InputError(
+            f"semi-supervised learning needs training nodes of at least two classes, got {int((known >= 0).sum())} of "
+            f"{len(classes)}: fill in the label column, and mark training nodes `train` if there is a split column"
+        )
+
+
+def _is_finite(block: Block) -> bool:
+    """Whether its numbers are; of a large table, which comes from a store that was checked when it was made, those of
+    some rows."""
+    values = sample_rows(block)
+    return bool((values if isinstance(values, Tensor) else values.values).isfinite().all())
+
+
+logger = logging.getLogger(__name__)
+
+Records = list[dict[str, Any]]
+_CLEAN_BRANCH, _NUM_CLEAN_BATCHES = 1_000_081, 32
+
+
+def train_models(
+    models: Sequence[Model],
+    graph: Graph,
+    prepared: Graph,
+    runs: Sequence[Run | None],
+    *,
+    device: torch.device,
+    mirrors: Sequence[Mirror] = (),
+    progress: bool = False,
+    workers: Workers = ALONE,
+) -> list[Records]:
+    """Train models of one recipe side by side, or one by several workers, and return what each has logged; `prepared`
+    is the graph as their common transform gives it."""
+    model, recipe = models[0], models[0].recipe
+    on_device = place_graph(
+        with_labels_to_learn(training_part(prepared, recipe.data.training_graphs), model), recipe, device
+    )
+    if isinstance(on_device, Part):
+        own = with_labels_to_learn(model.transform.when_read(on_device.own), model)
+        on_device = replace(on_device, own=own)
+    trainees = []
+    for model, run in zip(models, runs, strict=True):
+        model.module.to(device)
+        trainees.append(Trainee(model.method, model.seed, run, _evaluation(model, graph, on_device), mirrors))
+    with ExitStack() as at_exit:
+        for run in runs:
+            if workers.is_first and run is not None:
+                at_exit.enter_context(run.locked())  # until the model is saved, not only until the last step
+        if not workers.is_alone:
+            assert len(trainees) == 1
+            logs = [train_in_parallel(trainees[0], on_device, recipe=recipe, workers=workers, progress=progress)]
+        else:
+            logs = train_together(trainees, on_device, recipe=recipe, progress=progress)
+        for model, run in zip(models, runs, strict=True):
+            if isinstance(on_device, Part):
+                finish_in_parts(model, on_device, workers)
+            elif workers.is_first:
+                finish(model, on_device)
+            if workers.is_first and run is not None:
+                model.save(run.folder)
+            workers.take_module_from_first(model.module)
+    return logs
+
+
+def _evaluation(model: Model, graph: Graph, prepared: Graph) -> Evaluate | None:
+    """How a model is evaluated while it trains; None where there is nothing to evaluate with."""
+    if graph.labels is None or (graph.labels.dim() == 2 and graph.splits is None) or isinstance(graph, Part):
+        return None
+    if isinstance(model.method, SemiSupervised):
+        return _validation(model, graph, prepared)
+    protocol = "paper" if graph.labels.dim() == 1 else "adamw"
+    if model.recipe.train.evaluate_every:
+        try:
+            check_labels_for(graph, protocol)
+        except InputError as error:
+            logger.warning("training is not evaluated: %s", error)
+            return None
+
+    def evaluate_now(method: Method) -> dict[str, float]:
+        device = next(model.module.parameters()).device
+        with _finished(model, prepared):
+            h = embed(model, graph, device=device)
+        outcome = evaluate(torch.from_numpy(h).to(device), graph, protocol=protocol, num_runs=1)
+        return {outcome.metric.replace("-", "_"): outcome.mean}
+
+    return evaluate_now
+
+
+def _validation(model: Model, graph: Graph, prepared: Graph) -> Evaluate | None:
+    """The accuracy on validation nodes of the first split; None where there is none."""
+    if graph.splits is None or graph.labels is None:
+        return None
+    nodes = (graph.splits.val[:, 0] & (graph.labels >= 0)).nonzero().squeeze(1)
+    if len(nodes) == 0:
+        return None
+    wanted = graph.labels[nodes].cpu().numpy()
+
+    def evaluate_now(method: Method) -> dict[str, float]:
+        device = next(model.module.parameters()).device
+        with _finished(model, prepared):
+            found = class_probabilities(model, graph, nodes=nodes, device=device).argmax(1)
+        return {"accuracy": 100.0 * float((found == wanted).mean())}
+
+    return evaluate_now
+
+
+def finish(model: Model, prepared: Graph) -> None:
+    """What turns trained weights into a frozen encoder."""
+    if model.recipe.encoder.batch_norm_statistics != "recalibrated":
+        return
+    method, encoder = model.method, frozen_encoder(model.method)
+    if isinstance(method, SemiSupervised) and not must_sample(model):
+        prepared = method.inputs(prepared, whole_graph_labels=True)
+    device = next(encoder.parameters()).device
+    if must_sample(model):
+        recalibrate_batch_norm(encoder, _clean_batches(model, prepared, device))
+    elif has_layers(encoder) and not full_pass_fits(encoder, prepared, device):
+        recalibrate_layers(encoder, prepared, device=device)
+    else:
+        recalibrate_batch_norm(encoder, [prepared.to(device).with_readable_features()])
+
+
+def _clean_batches(model: Model, prepared: Graph, device: torch.device) -> Iterator[Graph]:
+    """Batches as training has them, with other roots."""
+    make = BatchMaker(prepared, recipe=model.recipe, seed=child_seed(model.seed, _CLEAN_BRANCH), device=device)
+    for step in range(1, _NUM_CLEAN_BATCHES + 1):
+        batch = make(step)
+        yield model.method.inputs(batch) if isinstance(model.method, SemiSupervised) else batch
+
+
+@contextmanager
+def _finished(model: Model, prepared: Graph) -> Iterator[None]:
+    """The model as it would be if training ended now; afterwards it is as it was."""
+    encoder = frozen_encoder(model.method)
+    before = {name: buffer.clone() for name, buffer in encoder.named_buffers()}
+    finish(model, prepared)
+    yield
+    for name, buffer in encoder.named_buffers():
+        buffer.copy_(before[name])

@@ -1,0 +1,77 @@
+"""Frozen encoder to labels: for the nodes of a graph that have none.
+
+semi-supervised    by the head that was trained with the encoder
+any other method   by a linear probe, fitted on the embeddings of the labelled nodes
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+
+from graphstrap.api.embed import class_probabilities, embed
+from graphstrap.errors import InputError
+from graphstrap.evaluation.probe import fit_probe
+from graphstrap.graph import Graph
+from graphstrap.graph.graph import check_is_graph
+from graphstrap.nn.methods.semi_supervised import SemiSupervised
+from graphstrap.nn.model import Model, class_names
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """For each node asked about: its number, the most probable class, and the probability of every class."""
+
+    nodes: Array  # (M,)
+    labels: Array  # (M,) class numbers
+    probabilities: Array  # (M, C)
+    class_names: tuple[str, ...]  # of the C columns
+
+
+def classify(model: Model, graph: Graph, nodes: Any, *, device: torch.device) -> Array:
+    """(M, C) class probabilities of these nodes, by the head of a semi-supervised model: the columns are its
+    `class_names`, whatever labels the graph has now."""
+    if not isinstance(model.method, SemiSupervised):
+        raise InputError(f"{model.recipe.method.name} learns no classes: take method semi-supervised, or predict")
+    return class_probabilities(model, graph, nodes=torch.as_tensor(nodes, dtype=torch.int64), device=device)
+
+
+def predict_unlabelled(
+    model: Model, graph: Graph, *, device: torch.device, seed: int, h: Array | None = None
+) -> Predictions:
+    """For every node without a label; `h` are the graph's embeddings, if they are at hand."""
+    check_is_graph(graph)
+    if graph.labels is None or graph.labels.dim() != 1:
+        raise InputError("predict needs one label column in which some nodes have a label and others do not")
+    labels = graph.labels.cpu().numpy()
+    known, unknown = np.flatnonzero(labels >= 0), np.flatnonzero(labels < 0)
+    if len(np.unique(labels[known])) < 2:
+        got = f"{len(known)} labelled node{'s' if len(known) > 1 else ''} of one" if len(known) else "no labelled node"
+        raise InputError(f"predict needs labelled nodes of at least two classes, got {got}")
+    if len(unknown) == 0:
+        raise InputError("every node has a label already: leave the label empty where it is to be predicted")
+    unknown, names = _of_labelled_types(graph, unknown), class_names(graph)
+    if isinstance(model.method, SemiSupervised):
+        probabilities = classify(model, graph, unknown, device=device)
+        names = model.class_names or names
+    else:
+        h = embed(model, graph, device=device) if h is None else h
+        probe = fit_probe(h, labels, train=known, seed=seed, num_classes=graph.num_classes, by_likelihood=True)
+        probabilities = probe.probabilities(h[unknown])
+    return Predictions(unknown, probabilities.argmax(1), probabilities, names)
+
+
+def _of_labelled_types(graph: Graph, nodes: Array) -> Array:
+    """Those of the nodes whose type has labels at all."""
+    assert graph.labels is not None
+    is_labelled = np.zeros(graph.num_nodes, dtype=bool)
+    for first, last in pairwise(graph.type_offsets):
+        is_labelled[first:last] = bool((graph.labels[first:last] >= 0).any())
+    chosen: Array = nodes[is_labelled[nodes]]
+    return chosen

@@ -1,0 +1,158 @@
+"""Embeddings of a graph of any size as a folder of files, each with the ids of its rows.
+
+    embeddings.json        what the folder holds: model, graph, how it was embedded, rows a file
+    part-00000.parquet     or .npy with part-00000.ids.npy beside it
+    part-00001.parquet     ...
+
+A cut run goes on: finished files are kept, and so is the work of layer-wise inference, in a folder that is removed at
+the end.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from graphstrap.api.embed import choose_way, embed, prepare
+from graphstrap.api.layerwise import embed_layers
+from graphstrap.api.part_layers import embed_part, prepare_part
+from graphstrap.errors import InputError
+from graphstrap.graph import Graph
+from graphstrap.graph.blocks import Block
+from graphstrap.io.export import ids_path, write_embeddings
+from graphstrap.io.files import atomic_write, read_plain_text
+from graphstrap.io.parts import Part
+from graphstrap.nn.features import some_rows
+from graphstrap.nn.methods import frozen_encoder
+from graphstrap.nn.model import Model
+from graphstrap.train.parallel.workers import ALONE, Workers
+
+ENDINGS = ("parquet", "npy")
+_LIST_FILE, _WORK_FOLDER = "embeddings.json", ".layers"
+
+
+def write_shards(
+    model: Model,
+    graph: Graph,
+    folder: Path,
+    *,
+    device: torch.device,
+    rows_per_shard: int,
+    ending: str = "parquet",
+    how: str = "auto",
+    workers: Workers = ALONE,
+) -> int:
+    """Embed a graph into a folder; the number of columns. Several workers share the blocks of layer-wise inference, and
+    the files; of a graph in parts, each writes the files of its own nodes."""
+    if ending not in ENDINGS:
+        raise InputError(f"shards are written as {' or '.join(ENDINGS)}, got {ending!r}")
+    model.module.to(device)
+    if isinstance(graph, Part):
+        _claim(folder, _contents(model, graph, rows_per_shard, ending, how), workers)
+        return _write_part(model, graph, folder, rows_per_shard=rows_per_shard, ending=ending, how=how, workers=workers)
+    prepared = prepare(model, graph)
+    if how == "auto":
+        how = "layers" if workers.size > 1 else choose_way(model, prepared, device=device)
+    if workers.size > 1 and how != "layers":
+        raise InputError(f"several workers share layers, not --how {how}: give --how layers, or one worker")
+    way = "sampled" if how == "sampled" else "exact"  # full or layers: the same numbers
+    _claim(folder, _contents(model, graph, rows_per_shard, ending, way), workers)
+    if how == "layers":
+        encoder, work_folder = frozen_encoder(model.method), folder / _WORK_FOLDER
+        h: Any = embed_layers(encoder, prepared, device=device, folder=work_folder, workers=workers)
+    else:
+        h = embed(model, graph, device=device, how=how)
+    block = prepared.features[0] if how == "layers" else None
+    numbers = workers.share(list(enumerate(range(0, graph.num_nodes, rows_per_shard))))
+    width = _write_files(model, h, block, graph.external_ids, folder, numbers, rows_per_shard, ending)
+    workers.wait()
+    if workers.is_first:
+        shutil.rmtree(folder / _WORK_FOLDER, ignore_errors=True)
+    return width
+
+
+def _write_part(
+    model: Model, part: Part, folder: Path, *, rows_per_shard: int, ending: str, how: str, workers: Workers
+) -> int:
+    """Every worker the files of its own nodes. All of them must make every layer, so a cut run makes them anew."""
+    prepared = prepare_part(model, part)
+    h = embed_part(model, prepared, workers=workers, how=how)
+    counts = np.bincount(part.part_of.numpy(), minlength=part.num_parts)
+    before = int((-(-counts[: part.number] // rows_per_shard)).sum())
+    numbers = [(before + i, first) for i, first in enumerate(range(0, len(h), rows_per_shard))]
+    width = _write_files(model, h, prepared.own.features[0], part.own_ids, folder, numbers, rows_per_shard, ending)
+    workers.wait()
+    return width
+
+
+def _write_files(
+    model: Model,
+    h: Any,
+    block: Block | None,
+    ids: np.ndarray[Any, Any],
+    folder: Path,
+    numbers: Sequence[tuple[int, int]],
+    rows_per_shard: int,
+    ending: str,
+) -> int:
+    """The files of these numbers, each from a row on; the number of columns. Own features come from `block`."""
+    width = 0
+    for number, first in numbers:
+        last = min(first + rows_per_shard, len(ids))
+        rows = np.asarray(h[first:last])
+        if model.own_features is not None and block is not None:
+            own = some_rows(block, slice(first, last))
+            rows = model.own_features.append_rows(torch.from_numpy(rows), own).numpy()
+        width = rows.shape[1]
+        path = folder / f"part-{number:05}.{ending}"
+        if not path.exists() or (ending == "npy" and not ids_path(path).exists()):
+            write_embeddings(path, ids[first:last], rows)
+    return width
+
+
+def _contents(model: Model, graph: Graph, rows_per_shard: int, ending: str, way: str) -> dict[str, Any]:
+    return {
+        "graph": graph.fingerprint,
+        "num_nodes": graph.num_nodes,
+        "num_edges": graph.num_edges,
+        "rows_per_shard": rows_per_shard,
+        "ending": ending,
+        "way": way,
+        "weights": [float(tensor.double().sum()) for tensor in model.contents()[0].values()],
+    }
+
+
+def _claim(folder: Path, wanted: dict[str, Any], workers: Workers) -> None:
+    """The first worker makes the folder, or finds in it what an earlier run of the same began."""
+    if workers.is_first:
+        _make_or_find(folder, wanted)
+    workers.wait()
+
+
+def _make_or_find(folder: Path, wanted: dict[str, Any]) -> None:
+    listed = folder / _LIST_FILE
+    if folder.exists() and not listed.exists() and any(folder.iterdir()):
+        raise InputError(f"{folder} holds other files: name a new folder for the embeddings")
+    if listed.exists():
+        if _read_list(listed) != wanted:
+            raise InputError(f"{folder} holds embeddings of another model, graph, way or layout: name a new folder")
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be made: {error.strerror or error}") from error
+    with atomic_write(listed) as temporary:
+        temporary.write_text(json.dumps(wanted) + "\n", encoding="utf-8")
+
+
+def _read_list(path: Path) -> Any:
+    try:
+        return json.loads(read_plain_text(path))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is damaged ({error}): name a new folder for the embeddings") from error

@@ -1,8 +1,0 @@
-"""Graphs that are made, not measured: every number that comes from one is a number of a synthetic graph."""
-
-from __future__ import annotations
-
-from graphstrap.generate.arxiv import arxiv_like
-from graphstrap.generate.mag import mag
-
-__all__ = ["arxiv_like", "mag"]

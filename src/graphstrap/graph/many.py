@@ -1,0 +1,304 @@
+"""Many graphs as one, block by block; a batch is some of them, whole.
+
+    join_graphs([g_0, g_1, ...])     one graph whose adjacency matrix is block-diagonal
+    take_graphs(graph, [3, 0])       some of its graphs, as a batch whose roots are all of its nodes
+    draw_graphs(G, k, seed, step)    which k of G graphs a step trains on
+
+An epoch is a random order of all graphs, cut into G // k batches; what is left over sits this epoch out. The order is
+a hash of (seed, epoch), so a batch is a function of (seed, step): resumed or not, it is the same. A batch knows the
+global ids of its nodes and edges, so a view keeps the same edges in it as in the whole.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphstrap.errors import InputError
+from graphstrap.graph.blocks import Block, Features, ScaledMatrix, SparseMatrix, row_starts, take_rows
+from graphstrap.graph.graph import Graph, Splits, check_is_graph
+from graphstrap.graph.keep import child_seed, hash32
+
+# Batches draw from their own branch of a run's seed, apart from views and initial weights.
+_BATCH_BRANCH = 1_000_033
+_NUM_BATCHES_KEPT = 64
+
+_EDGE_FIELDS = ("edge_types", "edge_weights", "edge_times", "edge_columns")
+_NAME_FIELDS = ("class_names", "feature_names", "edge_type_names", "edge_column_names")
+_Range = tuple[int, int]
+
+
+def join_graphs(graphs: Sequence[Graph], *, name: str = "joined") -> Graph:
+    """Several graphs of one node type as one. An id becomes "graph/id", such as "twitch-de/17".
+
+    What one of them has (features, labels, edge weights, ...) all of them must have, and in the same form.
+    """
+    if not graphs:
+        raise InputError("join_graphs needs at least one graph, got none")
+    for graph in graphs:
+        check_is_graph(graph)
+    _check_alike(graphs)
+    node_starts = _starts([graph.num_nodes for graph in graphs])
+    edge_starts = _starts([graph.num_edges for graph in graphs])
+    wide = node_starts[-1] >= 2**31
+    indices = [graph.indices.to(torch.int64 if wide else torch.int32) for graph in graphs]
+    shifted = [part + start for part, start in zip(indices, node_starts[:-1], strict=True)]
+    ends = [graph.indptr[1:] + start for graph, start in zip(graphs, edge_starts[:-1], strict=True)]
+    inner = [
+        start + offset for graph, start in zip(graphs, node_starts, strict=False) for offset in graph.graph_offsets[:-1]
+    ]
+    first = graphs[0]
+    columns: dict[str, Any] = {f: _join_tensors([getattr(graph, f) for graph in graphs]) for f in _EDGE_FIELDS}
+    return Graph(
+        indptr=torch.cat([first.indptr[:1], *ends]),
+        indices=torch.cat(shifted),
+        features=(_join_features([graph.x for graph in graphs]),),
+        node_types=first.node_types,
+        graph_offsets=(*inner, node_starts[-1]),
+        labels=_join_tensors([graph.labels for graph in graphs]),
+        splits=_join_splits([graph.splits for graph in graphs]),
+        node_times=_join_tensors([graph.node_times for graph in graphs]),
+        ids=_joined_ids(graphs),
+        name=name,
+        **columns,
+        **{field: getattr(first, field) for field in _NAME_FIELDS},
+    )
+
+
+def take_graphs(graph: Graph, numbers: Sequence[int]) -> Graph:
+    """Some of the graphs of a joined one, in the order given. One, or neighbours in order, are not copied but shown."""
+    if not 0 < len(set(numbers)) == len(numbers) or not all(0 <= number < graph.num_graphs for number in numbers):
+        raise InputError(f"graphs must be different numbers from 0 to {graph.num_graphs - 1}, got {list(numbers)}")
+    offsets = graph.graph_offsets
+    nodes = [(offsets[number], offsets[number + 1]) for number in numbers]
+    bounds = graph.indptr[torch.tensor(nodes, device=graph.device)].tolist()
+    edges: list[_Range] = [(start, end) for start, end in bounds]
+    starts = _starts([end - start for start, end in nodes])
+    moves = [new - old for (old, _), new in zip(nodes, starts[:-1], strict=True)]
+
+    def of_nodes(column: Any) -> Any:
+        return None if column is None else _cut(column, nodes)
+
+    given = {field: getattr(graph, field) for field in _EDGE_FIELDS}
+    columns: dict[str, Any] = {field: None if one is None else _cut(one, edges) for field, one in given.items()}
+    indices = [graph.indices[start:end] + move for (start, end), move in zip(edges, moves, strict=True)]
+    degrees = _cut(graph.in_degrees, nodes)
+    every_node = torch.arange(graph.num_nodes, device=graph.device) if graph.node_ids is None else graph.node_ids
+    every_edge = torch.arange(graph.num_edges, device=graph.device) if graph.edge_ids is None else graph.edge_ids
+    return replace(
+        graph,
+        indptr=row_starts(degrees),
+        indices=indices[0] if len(indices) == 1 else torch.cat(indices),
+        features=(_cut_features(graph.x, nodes),),
+        type_offsets=(0, starts[-1]),
+        graph_offsets=tuple(starts),
+        labels=of_nodes(graph.labels),
+        splits=_map_splits(graph.splits, of_nodes),
+        node_times=of_nodes(graph.node_times),
+        ids=None if graph.ids is None else np.concatenate([graph.ids[a:b] for a, b in nodes]),
+        node_ids=_cut(every_node, nodes),
+        edge_ids=_cut(every_edge, edges),
+        **columns,
+    )
+
+
+def draw_graphs(num_graphs: int, num_drawn: int, *, seed: int, step: int) -> list[int]:
+    """The graphs that a step (from 1 up) trains on, ascending."""
+    if not 1 <= num_drawn <= num_graphs:
+        raise InputError(f"train.graphs_per_step must lie between 1 and the {num_graphs} graphs, got {num_drawn}")
+    epoch, place = divmod(step - 1, num_graphs // num_drawn)
+    words = hash32(np.arange(num_graphs), child_seed(seed, _BATCH_BRANCH, epoch))
+    order = np.argsort(words, kind="stable")
+    return sorted(order[place * num_drawn : (place + 1) * num_drawn].tolist())
+
+
+class GraphBatches:
+    """The batch of every step: `num_drawn` whole graphs.
+
+    Batches drawn before are kept, up to 64 of them: what backends work out for a graph is then there already.
+    """
+
+    def __init__(self, graph: Graph, *, num_drawn: int, seed: int) -> None:
+        self.graph, self.num_drawn, self.seed = graph, num_drawn, seed
+        self._kept: dict[tuple[int, ...], Graph] = {}
+        draw_graphs(graph.num_graphs, num_drawn, seed=seed, step=1)  # an impossible number is refused now
+
+    def __call__(self, step: int) -> Graph:
+        chosen = tuple(draw_graphs(self.graph.num_graphs, self.num_drawn, seed=self.seed, step=step))
+        batch = self._kept.pop(chosen, None) or take_graphs(self.graph, chosen)
+        self._kept[chosen] = batch  # the newest stands last
+        if len(self._kept) > _NUM_BATCHES_KEPT:
+            del self._kept[next(iter(self._kept))]
+        return batch
+
+
+def training_part(graph: Graph, part: str) -> Graph:
+    """What `data.training_graphs` asks for: "all" graphs, those of "train", or those of "train-val"."""
+    if part == "all":
+        return graph
+    if graph.splits is None or graph.num_graphs == 1:
+        raise InputError(
+            f"data.training_graphs={part} needs several graphs that are split into train, val and test, "
+            f"and {graph.name!r} is not: use all"
+        )
+    seen = graph.splits.train[:, 0] if part == "train" else graph.splits.train[:, 0] | graph.splits.val[:, 0]
+    numbers = torch.unique(graph.graph_ids[seen.to(graph.device)]).tolist()
+    if not numbers:
+        raise InputError(f"data.training_graphs={part}: no node of {graph.name!r} is in that part of its first split")
+    # A graph of its own, not a batch: its edges are numbered from 0.
+    return replace(take_graphs(graph, numbers), node_ids=None, edge_ids=None)
+
+
+# ---- putting together ------------------------------------------------------------------------------------------------
+
+
+def _check_alike(graphs: Sequence[Graph]) -> None:
+    for graph in graphs:
+        if len(graph.features) != 1:
+            raise InputError(f"join_graphs takes graphs of one node type, and {graph.name!r} has several")
+        if graph.num_features != graphs[0].num_features:
+            sizes = f"{graphs[0].num_features[0]} and {graph.num_features[0]}"
+            raise InputError(f"{graphs[0].name!r} and {graph.name!r} have {sizes} feature columns: give the same ones")
+        for field in _NAME_FIELDS:
+            if getattr(graph, field) != getattr(graphs[0], field):
+                raise InputError(f"{graphs[0].name!r} and {graph.name!r} differ in their {field}: give the same ones")
+        for field in ("labels", "splits", "node_times", *_EDGE_FIELDS):
+            if (getattr(graph, field) is None) != (getattr(graphs[0], field) is None):
+                raise InputError(f"of {graphs[0].name!r} and {graph.name!r} only one has {field}: give both or none")
+
+
+def _join_tensors(parts: Sequence[Tensor | None]) -> Tensor | None:
+    given = [part for part in parts if part is not None]
+    return torch.cat(given) if given else None
+
+
+def _join_splits(parts: Sequence[Splits | None]) -> Splits | None:
+    given = [part for part in parts if part is not None]
+    if not given:
+        return None
+    if len({splits.num_splits for splits in given}) > 1:
+        raise InputError(f"the graphs have {[splits.num_splits for splits in given]} splits: give each as many")
+    return Splits(*(torch.cat([getattr(splits, part) for splits in given]) for part in ("train", "val", "test")))
+
+
+def _join_features(blocks: Sequence[Features | None]) -> Features | None:
+    if blocks[0] is None:
+        return None
+    if all(isinstance(block, Tensor) for block in blocks):
+        return torch.cat(blocks)  # type: ignore[arg-type]
+    if not all(isinstance(block, SparseMatrix) for block in blocks):
+        raise InputError("some of the graphs have dense and some sparse features: give all of them in one form")
+    return _join_sparse(blocks)  # type: ignore[arg-type]
+
+
+def _join_sparse(parts: Sequence[SparseMatrix]) -> SparseMatrix:
+    starts = _starts([len(part.values) for part in parts])
+    ends = [part.indptr[1:] + start for part, start in zip(parts, starts[:-1], strict=True)]
+    return SparseMatrix(
+        torch.cat([parts[0].indptr[:1], *ends]),
+        torch.cat([part.indices for part in parts]),
+        torch.cat([part.values for part in parts]),
+        parts[0].num_columns,
+    )
+
+
+def _joined_ids(graphs: Sequence[Graph]) -> np.ndarray[Any, Any]:
+    times = Counter(graph.name for graph in graphs)
+    names = [graph.name if times[graph.name] == 1 else f"{graph.name}-{i}" for i, graph in enumerate(graphs)]
+    parts = [
+        [f"{name}/{one}" for one in graph.external_ids.tolist()] for name, graph in zip(names, graphs, strict=True)
+    ]
+    return np.array([one for part in parts for one in part], dtype=np.str_)
+
+
+# ---- taking out ------------------------------------------------------------------------------------------------------
+
+
+def _cut(column: Tensor, ranges: Sequence[_Range]) -> Tensor:
+    """The rows in these ranges; a view where they are one."""
+    joined: list[_Range] = []
+    for start, end in ranges:
+        if joined and joined[-1][1] == start:
+            joined[-1] = (joined[-1][0], end)
+        else:
+            joined.append((start, end))
+    parts = [column[start:end] for start, end in joined]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _cut_features(block: Features | None, ranges: Sequence[_Range]) -> Features | None:
+    if not isinstance(block, SparseMatrix):
+        return None if block is None else _cut(block, ranges)
+    bounds = block.indptr[torch.tensor(ranges, device=block.device)].tolist()
+    entries: list[_Range] = [(start, end) for start, end in bounds]
+    counts = _cut(block.indptr.diff(), ranges)
+    indptr = row_starts(counts)
+    return SparseMatrix(indptr, _cut(block.indices, entries), _cut(block.values, entries), block.num_columns)
+
+
+def _map_splits(splits: Splits | None, take: Callable[[Tensor], Tensor]) -> Splits | None:
+    return None if splits is None else Splits(take(splits.train), take(splits.val), take(splits.test))
+
+
+def _starts(sizes: Sequence[int]) -> list[int]:
+    """[0, s_0, s_0 + s_1, ...]."""
+    return [0, *np.cumsum(sizes, dtype=np.int64).tolist()]
+
+
+# A part of a disjoint batch: the subgraphs of some of its roots.
+
+
+def part_of(batch: Graph, is_wanted: Tensor) -> Graph:
+    """The batch of the roots that `is_wanted` (num_roots,) marks, as if it had been sampled for them alone."""
+    assert batch.owners is not None
+    is_kept = is_wanted.index_select(0, batch.owners)
+    nodes = is_kept.nonzero().squeeze(1)
+    edges = is_kept.index_select(0, batch.targets).nonzero().squeeze(1)
+    place = is_kept.long().cumsum(0) - 1
+    counts = batch.in_degrees.index_select(0, nodes)
+
+    def of_nodes(column: Tensor | None) -> Tensor | None:
+        return None if column is None else column.index_select(0, nodes)
+
+    def of_edges(column: Tensor | None) -> Tensor | None:
+        return None if column is None else column.index_select(0, edges)
+
+    owner_numbers = is_wanted.long().cumsum(0) - 1
+    sizes = [int(is_kept[first:last].sum()) for first, last in pairwise(batch.type_offsets)]
+    return replace(
+        batch,
+        indptr=row_starts(counts),
+        indices=place.index_select(0, batch.indices.index_select(0, edges).long()).to(batch.indices.dtype),
+        features=tuple(
+            _rows(x, is_kept[a:b]) for x, (a, b) in zip(batch.features, pairwise(batch.type_offsets), strict=True)
+        ),
+        type_offsets=tuple(accumulate(sizes, initial=0)),
+        graph_offsets=(),
+        labels=of_nodes(batch.labels),
+        node_times=of_nodes(batch.node_times),
+        edge_types=of_edges(batch.edge_types),
+        edge_weights=of_edges(batch.edge_weights),
+        edge_times=of_edges(batch.edge_times),
+        edge_columns=of_edges(batch.edge_columns),
+        node_ids=of_nodes(batch.node_ids),
+        edge_ids=of_edges(batch.edge_ids),
+        num_roots=int(is_wanted.sum()),
+        root_places=None if batch.root_places is None else place[batch.root_places[is_wanted]],
+        owners=owner_numbers.index_select(0, batch.owners.index_select(0, nodes)),
+        hop_offsets=tuple(int(is_kept[:end].sum()) for end in batch.hop_offsets),
+        missing_degrees=of_nodes(batch.missing_degrees),
+    )
+
+
+def _rows(block: Block | None, is_kept: Tensor) -> Block | None:
+    if block is None:
+        return None
+    rows = is_kept.nonzero().squeeze(1)
+    return block.take(rows) if isinstance(block, ScaledMatrix) else take_rows(block, rows)

@@ -1,0 +1,317 @@
+"""Graphs by name: `load("stdlib")`, `load("amazon-photo")`; `describe()` says which there are.
+
+A published graph is taken from the folder `$GRAPHSTRAP_DATA` (an .npz, or WikiCS and PPI as their authors publish it),
+else from the cache folder, else it is downloaded once. Either way it is what PyTorch Geometric's loader gives, so that
+numbers compare: undirected, no self-loops, features of Amazon, Coauthor and CitationFull set to 1 where positive. They
+are not normalised. Every other .npz file in `$GRAPHSTRAP_DATA` is a dataset too, by its name with - for _, and so is
+every store there (`mag240m.store`). `mag-like-0.001` is a synthetic graph of MAG240M's shape at that scale.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from graphstrap.errors import InputError
+from graphstrap.graph import Graph
+from graphstrap.io.callgraph import stdlib_graph, stdlib_version
+from graphstrap.io.downloads import (
+    Download,
+    DownloadError,
+    kept_path,
+    ppi,
+    read_kept,
+    read_or_build,
+    through_ogb,
+    through_pyg,
+    wikics,
+)
+from graphstrap.io.generate import mag
+from graphstrap.io.generate.arxiv import arxiv_like
+from graphstrap.io.join_parts import join_parts
+from graphstrap.io.npz import read_npz
+from graphstrap.io.parts import is_parts
+from graphstrap.io.published import read_ppi, read_wikics
+from graphstrap.io.store import open_store
+from graphstrap.io.store_info import is_store
+from graphstrap.io.table_files import is_called_as_a_table
+
+# What lies in the folder `$GRAPHSTRAP_DATA`: .npz files and stores, by name.
+
+
+def data_folder() -> Path | None:
+    folder = os.environ.get("GRAPHSTRAP_DATA")
+    return Path(folder).expanduser() if folder else None
+
+
+def data_files() -> dict[str, Path]:
+    folder = data_folder()
+    paths = [] if folder is None else sorted(folder.glob("*.npz"), reverse=True)  # of two names alike the first wins
+    return {as_name(path.stem): path for path in paths}
+
+
+def data_stores() -> dict[str, Path]:
+    folder = data_folder()
+    found = [] if folder is None else sorted(folder.glob("*.store"))
+    return {as_name(path.stem): path for path in found if is_store(str(path))}
+
+
+def find_file(stem: str) -> Path | None:
+    return data_files().get(as_name(stem))
+
+
+def as_name(text: str) -> str:
+    return text.lower().replace("_", "-")
+
+
+# Where a dataset comes from: made on the spot, or published.
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """A line of the list of datasets. Edges are undirected; a size that takes building the graph to know is None."""
+
+    name: str
+    nodes: int | None
+    edges: int | None
+    features: int | None
+    classes: int | None
+    origin: str
+    on_disk: bool
+
+
+@dataclass(frozen=True)
+class Builtin:
+    """A graph that is made on the spot."""
+
+    build: Callable[[], Graph]
+    origin: str
+    stem: Callable[[], str] | None = None  # under which it is kept in the cache, if building takes long
+    sizes: tuple[int, int, int, int] | None = None  # nodes, edges, features, classes, where they are known beforehand
+
+    def load(self, name: str) -> Graph:
+        graph = self.build() if self.stem is None else read_or_build(self.stem(), self.build)
+        return replace(graph, name=name)
+
+    def describe(self, name: str) -> DatasetInfo:
+        if self.sizes is not None:
+            return DatasetInfo(name, *self.sizes, self.origin, on_disk=True)
+        try:
+            graph = self.build() if self.stem is None else read_kept(self.stem())
+        except InputError:  # a Python without the source of its standard library
+            return DatasetInfo(name, None, None, None, None, self.origin, on_disk=False)
+        return describe_graph(name, graph, self.origin)
+
+
+@dataclass(frozen=True)
+class Published:
+    """A graph of the literature: the stem of its file, its published sizes, and where to get it."""
+
+    stem: str
+    sizes: tuple[int, int, int, int]  # nodes, edges, features, classes, as published
+    origin: str
+    download: Download
+    binarize: bool = False
+    raw_file: str = ""  # in a folder named like the stem: the source's own format
+    read_raw: Callable[[Path], Graph] | None = None
+    class_of_unlabelled: int = -1
+
+    def load(self, name: str) -> Graph:
+        graph = self._read_local()
+        if graph is None:
+            try:
+                graph = read_or_build(name, self.download.run)
+            except DownloadError as error:
+                raise InputError(_not_found(name, self.stem, str(error))) from error
+        return replace(self._completed(graph), name=name)
+
+    def describe(self, name: str) -> DatasetInfo:
+        on_disk = find_file(self.stem) is not None or self._raw_folder() is not None or kept_path(name).is_file()
+        return DatasetInfo(name, *self.sizes, self.origin, on_disk)
+
+    def _read_local(self) -> Graph | None:
+        path, folder = find_file(self.stem), self._raw_folder()
+        if path is not None:
+            return read_npz(path, binarize=self.binarize)
+        return self.read_raw(folder) if folder is not None and self.read_raw is not None else None
+
+    def _raw_folder(self) -> Path | None:
+        folder = data_folder()
+        if folder is None or not self.raw_file:
+            return None
+        places = (folder / self.stem, folder / self.stem / "raw")
+        return next((place for place in places if (place / self.raw_file).is_file()), None)
+
+    def _completed(self, graph: Graph) -> Graph:
+        if self.class_of_unlabelled < 0 or graph.labels is None:
+            return graph
+        return replace(graph, labels=graph.labels.masked_fill(graph.labels < 0, self.class_of_unlabelled))
+
+
+def describe_graph(name: str, graph: Graph | None, origin: str) -> DatasetInfo:
+    if graph is None:
+        return DatasetInfo(name, None, None, None, None, origin, on_disk=True)
+    num_features = max(graph.num_features)
+    return DatasetInfo(
+        name, graph.num_nodes, graph.num_edges // 2, num_features, graph.num_classes, origin, on_disk=True
+    )
+
+
+def _not_found(name: str, stem: str, why: str) -> str:
+    folder = data_folder()
+    if folder is None:
+        where, fix = "$GRAPHSTRAP_DATA (which is not set)", f"set it to a folder with {stem}.npz, or connect"
+    else:
+        where, fix = f"$GRAPHSTRAP_DATA ({folder})", f"put {stem}.npz there or connect"
+    return f"{name} is not in {where} and could not be downloaded ({why}): {fix}"
+
+
+def make_digits() -> Graph:
+    """scikit-learn's 8x8 digits, each linked with the 10 nearest by Euclidean distance (of equal ones the first)."""
+    from sklearn.datasets import load_digits
+
+    pixels, labels = load_digits(return_X_y=True)  # whole numbers: distances are exact, and so the same everywhere
+    squares, numbers = (pixels**2).sum(axis=1), np.arange(len(pixels))
+    distances = squares[:, None] + squares[None, :] - 2 * pixels @ pixels.T
+    np.fill_diagonal(distances, np.inf)
+    nearest = np.argpartition(distances * len(pixels) + numbers, 10, axis=1)[:, :10]
+    source = np.repeat(numbers, 10)
+    names = tuple(str(digit) for digit in range(10))
+    return Graph.from_edges(source, nearest.ravel(), x=pixels, labels=labels, class_names=names, name="digits")
+
+
+AMAZON = partial(Published, origin="Amazon co-purchases, through PyG", binarize=True)
+COAUTHOR = partial(Published, origin="Microsoft Academic co-authors, through PyG", binarize=True)
+PLANETOID = partial(Published, origin="Planetoid citations, through PyG")
+CITATION = partial(Published, origin="CitationFull citations, through PyG", binarize=True)
+
+DATASETS: dict[str, Builtin | Published] = {
+    "stdlib": Builtin(
+        stdlib_graph,
+        f"calls in the standard library of Python {platform.python_version()}",
+        stem=lambda: f"stdlib-{stdlib_version()}",
+    ),
+    "digits": Builtin(make_digits, "nearest neighbours of scikit-learn's digits"),
+    "arxiv-like": Builtin(
+        arxiv_like, "generated: planted communities in the shape of ogbn-arxiv", sizes=(169343, 1166243, 128, 40)
+    ),
+    "wikics": Published(
+        "wikics",
+        (11701, 216123, 300, 10),
+        "Wikipedia links, through PyG",
+        wikics(),
+        raw_file="data.json",
+        read_raw=read_wikics,
+    ),
+    "amazon-computers": AMAZON(
+        "amazon_computers", (13752, 245861, 767, 10), download=through_pyg("Amazon", name="Computers")
+    ),
+    "amazon-photo": AMAZON("amazon_photo", (7650, 119081, 745, 8), download=through_pyg("Amazon", name="Photo")),
+    "coauthor-cs": COAUTHOR("coauthor_cs", (18333, 81894, 6805, 15), download=through_pyg("Coauthor", name="CS")),
+    "coauthor-physics": COAUTHOR(
+        "coauthor_physics", (34493, 247962, 8415, 5), download=through_pyg("Coauthor", name="Physics")
+    ),
+    "ogbn-arxiv": Published(
+        "ogbn_arxiv", (169343, 1166243, 128, 40), "arXiv citations, through OGB", through_ogb("ogbn-arxiv")
+    ),
+    "ppi": Published(
+        "ppi",
+        (56944, 818716, 50, 121),
+        "protein interactions in 24 tissues, through PyG",
+        ppi(),
+        raw_file="train_graph.json",
+        read_raw=read_ppi,
+    ),
+    "cora": PLANETOID("planetoid_cora", (2708, 5278, 1433, 7), download=through_pyg("Planetoid", name="Cora")),
+    "citeseer": PLANETOID(
+        "planetoid_citeseer",
+        (3327, 4552, 3703, 6),
+        download=through_pyg("Planetoid", name="CiteSeer"),
+        class_of_unlabelled=0,  # as PyG does with the 15 nodes that have no label
+    ),
+    "pubmed": PLANETOID("planetoid_pubmed", (19717, 44324, 500, 3), download=through_pyg("Planetoid", name="PubMed")),
+    "dblp": CITATION("citationfull_dblp", (17716, 52867, 1639, 4), download=through_pyg("CitationFull", name="DBLP")),
+    "citationfull-cora-ml": CITATION(
+        "citationfull_cora_ml", (2995, 8158, 2879, 7), download=through_pyg("CitationFull", name="Cora_ML")
+    ),
+}
+
+
+MAG_LIKE = "mag-like-"
+
+
+def load(name: str | os.PathLike[str], *, device: str = "cpu") -> Graph:
+    """A graph by name, from the path of an .npz file, or of a store; one in parts is put together in memory. One that
+    is synthetic is made on the device."""
+    text = os.fspath(name)
+    if is_store(text):
+        return open_store(text)
+    if is_parts(text):
+        return join_parts(text)
+    if text.endswith(".npz"):
+        return read_npz(text)
+    wanted = find_name(text)
+    if wanted in DATASETS:
+        return DATASETS[wanted].load(wanted)
+    if wanted.startswith(MAG_LIKE):
+        return replace(mag(_scale(wanted), device=device), name=wanted)
+    files = _other_files()
+    return replace(read_npz(files[wanted]) if wanted in files else open_store(data_stores()[wanted]), name=wanted)
+
+
+def find_name(text: str) -> str:
+    """The name under which a graph is known, and which it has when it is loaded; refused where there is none."""
+    aliases = {as_name(source.stem): known for known, source in DATASETS.items() if isinstance(source, Published)}
+    wanted = aliases.get(as_name(text), as_name(text))
+    if wanted.startswith(MAG_LIKE):
+        _scale(wanted)
+        return wanted
+    known = [*DATASETS, *_other_files(), *data_stores()]
+    if wanted not in known:
+        raise InputError(_unknown(text, known))
+    return wanted
+
+
+def describe() -> list[DatasetInfo]:
+    """Every dataset that can be loaded by name: the known ones, then other files in `$GRAPHSTRAP_DATA`."""
+    known = [source.describe(name) for name, source in DATASETS.items()]
+    return known + [_describe_file(name, path) for name, path in _other_files().items()]
+
+
+def _describe_file(name: str, path: Path) -> DatasetInfo:
+    try:
+        return describe_graph(name, read_npz(path), str(path))
+    except InputError:
+        return describe_graph(name, None, f"{path} (cannot be read)")
+
+
+def _other_files() -> dict[str, Path]:
+    """The files that are no known dataset, in order."""
+    known = {as_name(source.stem) for source in DATASETS.values() if isinstance(source, Published)}
+    return {name: path for name, path in sorted(data_files().items()) if name not in known and name not in DATASETS}
+
+
+def _scale(name: str) -> float:
+    """The scale in the name of a synthetic graph."""
+    try:
+        return float(name.removeprefix(MAG_LIKE))
+    except ValueError as error:
+        raise InputError(f"{name!r} has no scale: take one such as {MAG_LIKE}0.001") from error
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    if is_called_as_a_table(name):
+        return (
+            f"{name} is a table, not a dataset: on the command line give tables with --edges and --nodes, in Python "
+            "read them with gs.read_tables(edges, nodes)"
+        )
+    nearest = difflib.get_close_matches(as_name(name), known, n=1, cutoff=0.4)
+    hint = f"did you mean {nearest[0]}?" if nearest else "see `graphstrap datasets` for their names"
+    return f"there is no dataset called {name!r}: {hint}"

@@ -1,0 +1,197 @@
+"""Ids of any type to node numbers and back, by joins in DuckDB.
+
+`node_ids` holds the ids in the order of the nodes table, so that DuckDB's rowid is the row; `edge_ids` the ends of the
+edges. Ids are compared as integers where all columns are integers of Parquet files, else as text: CSV has no types.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphstrap.errors import InputError, UnknownNodesError
+from graphstrap.io.database import fetch_one, quote_name
+from graphstrap.io.table_files import Table
+from graphstrap.io.values import Array
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+
+_IS_INTEGER = "coalesce(CAST(TRY_CAST(id AS BIGINT) AS VARCHAR) = CAST(id AS VARCHAR), false)"
+_WITHOUT_FORM = r"ltrim(regexp_replace(lower(trim(id)), '\.0+$', ''), '0')"
+_UNKNOWN = """
+    SELECT id, min(place) AS place
+    FROM (SELECT source AS id, 2 * rowid AS place FROM edge_ids UNION ALL SELECT target, 2 * rowid + 1 FROM edge_ids)
+    ANTI JOIN node_ids USING (id) GROUP BY id
+"""
+
+
+def find_id_type(columns: list[tuple[Table, str]]) -> str:
+    """The SQL type in which ids are compared: BIGINT or VARCHAR. Columns of different kinds cannot be compared."""
+    declared = [(table, name, table.columns[name]) for table, name in columns]
+    for table, name, type_ in declared:
+        if type_ in ("FLOAT", "DOUBLE"):
+            raise InputError(
+                f"id column {name!r} of {table.name} is {type_}: ids must be integers or text: cast it to BIGINT"
+            )
+    typed = [(table, name, type_) for table, name, type_ in declared if not table.is_csv]
+    for table, name, type_ in typed[1:]:
+        if _kind(type_) != _kind(typed[0][2]):
+            first_table, first_name, first_type = typed[0]
+            raise InputError(
+                f"ids differ in type: column {first_name!r} of {first_table.name} is {first_type} but column {name!r} "
+                f"of {table.name} is {type_}: cast one of them to the type of the other"
+            )
+    fits = all(re.fullmatch(r"(U?(TINYINT|SMALLINT|INTEGER)|BIGINT)", type_) for _, _, type_ in declared)
+    return "BIGINT" if fits else "VARCHAR"
+
+
+def load_edge_ids(table: Table, source: str, *, target: str, id_type: str) -> None:
+    """Read both ends of all edges. There must be edges, and no end may be empty."""
+    ends = f"CAST({quote_name(source)} AS {id_type}) AS source, CAST({quote_name(target)} AS {id_type}) AS target"
+    table.execute(f"CREATE TABLE edge_ids AS SELECT {ends} FROM {table.scan}")
+    query = "SELECT count(*), count(source), count(target) FROM edge_ids"
+    num_edges, num_sources, num_targets = fetch_one(table.connection, query)
+    if num_edges == 0:
+        raise InputError(f"{table.name} has no edges: the table is empty")
+    for end, name, count in (("source", source, num_sources), ("target", target, num_targets)):
+        if count < num_edges:
+            row = fetch_one(table.connection, f"SELECT min(rowid) FROM edge_ids WHERE {end} IS NULL")[0]
+            raise _empty_ids(table, name, count=num_edges - count, row=row)
+
+
+def load_node_ids(table: Table, name: str, *, id_type: str) -> None:
+    """Read the ids of the nodes. There must be nodes, no id may be empty, and none may be there twice."""
+    table.execute(f"CREATE TABLE node_ids AS SELECT CAST({quote_name(name)} AS {id_type}) AS id FROM {table.scan}")
+    num_rows, num_ids = fetch_one(table.connection, "SELECT count(*), count(id) FROM node_ids")
+    distinct = "SELECT id FROM node_ids WHERE id IS NOT NULL GROUP BY id"  # spills where count(DISTINCT) would not
+    num_distinct = fetch_one(table.connection, f"SELECT count(*) FROM ({distinct})")[0]
+    if num_rows == 0:
+        raise InputError(f"{table.name} has no nodes: the table is empty")
+    if num_ids < num_rows:
+        row = fetch_one(table.connection, "SELECT min(rowid) FROM node_ids WHERE id IS NULL")[0]
+        raise _empty_ids(table, name, count=num_rows - num_ids, row=row)
+    if num_distinct < num_ids:
+        query = "SELECT id FROM node_ids GROUP BY id HAVING count(*) > 1 ORDER BY min(rowid)"
+        repeated = [row[0] for row in table.connection.execute(query).fetchall()]
+        raise InputError(
+            f"id column {name!r} of {table.name} has {_count(len(repeated), 'id')} more than once "
+            f"({_examples(repeated)}): keep one row for each node"
+        )
+
+
+def load_node_ids_of_edges(connection: DuckDBPyConnection) -> None:
+    """Without a nodes table: the nodes are the ends of the edges, sorted; integers as numbers."""
+    connection.execute("CREATE TEMP TABLE ends AS SELECT source AS id FROM edge_ids UNION SELECT target FROM edge_ids")
+    order = "CAST(id AS BIGINT)" if are_integers(connection, "ends") else "id"
+    connection.execute(f"CREATE TABLE node_ids AS SELECT id FROM ends ORDER BY {order}")
+
+
+def count_ids_in_both(connection: DuckDBPyConnection) -> int:
+    """How many ids are a source and a target."""
+    both = "SELECT source FROM edge_ids INTERSECT SELECT target FROM edge_ids"
+    return int(fetch_one(connection, f"SELECT count(*) FROM ({both})")[0])
+
+
+def fetch_node_ids(connection: DuckDBPyConnection) -> Array:
+    """The ids in the order of the rows: int64 where each is written as an integer is, otherwise strings."""
+    if are_integers(connection, "node_ids"):
+        return _fetch_column(connection, "SELECT CAST(id AS BIGINT) AS id FROM node_ids")
+    return _fetch_column(connection, "SELECT id FROM node_ids").astype(np.str_)
+
+
+def match_edges(
+    edges: Table, nodes: Table | None, *, ignore_unknown: bool, can_name_ends: bool = True
+) -> tuple[Array, Array, Array]:
+    """The row of each edge that is kept, and of its two ends in `node_ids`.
+
+    Where most edges name unknown nodes and the user `can_name_ends`, the error says with which options.
+    """
+    query = """
+        SELECT sources.rowid AS source, targets.rowid AS target
+        FROM edge_ids
+        LEFT JOIN node_ids AS sources ON edge_ids.source = sources.id
+        LEFT JOIN node_ids AS targets ON edge_ids.target = targets.id
+        ORDER BY edge_ids.rowid
+    """
+    ends = edges.connection.execute(query).fetchnumpy()
+    source, target = np.ma.asarray(ends["source"]), np.ma.asarray(ends["target"])
+    is_known = ~(np.ma.getmaskarray(source) | np.ma.getmaskarray(target))
+    if nodes is not None and not is_known.all() and not ignore_unknown:
+        raise unknown_nodes(edges, nodes, num_edges=int((~is_known).sum()), can_name_ends=can_name_ends)
+    if not is_known.any():
+        raise no_known_edges(edges, nodes, can_name_ends=can_name_ends)
+    rows = np.flatnonzero(is_known)
+    return rows, source.data[rows], target.data[rows]
+
+
+def count_edges(connection: DuckDBPyConnection) -> int:
+    """All that were given."""
+    return int(fetch_one(connection, "SELECT count(*) FROM edge_ids")[0])
+
+
+def no_known_edges(edges: Table, nodes: Table | None, *, can_name_ends: bool = True) -> InputError:
+    return InputError(
+        f"{edges.name} has no edges between nodes of {nodes.name if nodes else edges.name}: check the ids"
+        + (_how_to_name_ends(edges) if can_name_ends else "")
+    )
+
+
+def _how_to_name_ends(edges: Table) -> str:
+    return (
+        f". If the ids are in other columns ({edges.names_in_words()}), name them with --source-column and "
+        "--target-column"
+    )
+
+
+def unknown_nodes(edges: Table, nodes: Table, *, num_edges: int, can_name_ends: bool = True) -> UnknownNodesError:
+    connection = edges.connection
+    first = [row[0] for row in connection.execute(f"{_UNKNOWN} ORDER BY place LIMIT 3").fetchall()]
+    message = (
+        f"{_count(num_edges, 'edge')} of {edges.name} {'names' if num_edges == 1 else 'name'} a node that {nodes.name} "
+        f"does not have ({_examples(first)}): add the node, or drop such edges with --ignore-unknown-nodes"
+    )
+    otherwise = _how_to_name_ends(edges) if can_name_ends and 2 * num_edges > count_edges(connection) else ""
+    if not isinstance(first[0], str):
+        return UnknownNodesError(message + otherwise)
+    known = f"SELECT {_WITHOUT_FORM} FROM node_ids"
+    alike = fetch_one(connection, f"SELECT count(*) FROM ({_UNKNOWN}) WHERE {_WITHOUT_FORM} IN ({known})")[0]
+    if not alike:
+        return UnknownNodesError(message + otherwise)
+    return UnknownNodesError(
+        f"{message}. Some ids differ only in spaces, capitals, leading zeros or a trailing '.0': write both alike"
+    )
+
+
+def _empty_ids(table: Table, name: str, *, count: int, row: int) -> InputError:
+    return InputError(
+        f"id column {name!r} of {table.name} is empty in {_count(count, 'row')}, first in {table.place(row)}: "
+        f"fill the ids or remove the rows"
+    )
+
+
+def are_integers(connection: DuckDBPyConnection, name: str) -> bool:
+    return bool(fetch_one(connection, f"SELECT bool_and({_IS_INTEGER}) FROM {name}")[0])
+
+
+def _fetch_column(connection: DuckDBPyConnection, query: str) -> Array:
+    columns = connection.execute(query).fetchnumpy()
+    return np.asarray(next(iter(columns.values())))
+
+
+def _kind(type_: str) -> str:
+    """Types within a kind compare as text: integers of any size do, an integer and a decimal do not."""
+    if re.fullmatch(r"U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)", type_):
+        return "integer"
+    return "text" if type_.startswith("ENUM") else type_.replace("VARCHAR", "text")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _examples(ids: list[object]) -> str:
+    return ", ".join(repr(value) for value in ids[:3]) + (", ..." if len(ids) > 3 else "")

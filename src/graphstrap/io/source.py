@@ -1,0 +1,213 @@
+"""Source: where a graph comes from, in a form that a run folder can keep and load again."""
+
+from __future__ import annotations
+
+import glob
+import os
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphstrap.errors import InputError, UnknownNodesError
+from graphstrap.graph import Graph, Splits
+from graphstrap.graph.keep import hash32
+from graphstrap.io.columns import TableOptions
+from graphstrap.io.datasets import load
+from graphstrap.io.parts import is_parts
+from graphstrap.io.store_info import is_store
+from graphstrap.io.tables import check_weights, has_weight_column, read_extension, read_tables
+
+# Folds: models that each leave another part of the labels out of training, so that together they have learned all.
+#
+# fold i of K     held out of model i's training, and what it is validated on
+# model i         learns from the training labels and from all other folds
+#
+# Cut into folds are the validation nodes, as in the authors' released code for MAG240M (ten folds; validation papers
+# are the nearest in time to the test papers), or `all`: training and validation nodes together, where there are no
+# validation nodes or where that is asked for. Nodes in the order of a hash of their numbers are dealt out in turn:
+# folds have nearly the same size, are the same for every seed, and do not depend on what the labels are. Test nodes are
+# in none.
+
+
+PARTS = ("val", "all")
+_SEED = 1_000_003
+
+
+@dataclass(frozen=True)
+class Fold:
+    """The fold `number` (from 0) of `of`, cut from the nodes `part`."""
+
+    number: int
+    of: int
+    part: str = "val"
+
+    def __call__(self, graph: Graph) -> Graph:
+        """The graph whose training nodes are all but the fold's, and whose validation nodes are the fold."""
+        folds = fold_numbers(graph, self.of, part=self.part)
+        held_out = folds == self.number
+        train, _, test = _parts(graph)
+        masks = ((train | (folds >= 0)) & ~held_out, held_out, test)
+        return replace(graph, splits=Splits(*(mask[:, None] for mask in masks)))
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, saved: Any) -> Fold:
+        kinds = {"number": int, "of": int, "part": str}
+        if not isinstance(saved, dict) or {name: type(value) for name, value in saved.items()} != kinds:
+            raise InputError("the run folder does not say which fold it leaves out: fit it again")
+        fold = cls(**saved)
+        if fold.part not in PARTS or not 0 <= fold.number < fold.of:
+            raise InputError(f"there is no fold {fold.number} of {fold.of} of {fold.part!r} nodes: fit it again")
+        return fold
+
+
+def make_folds(graph: Graph, number: int, *, part: str | None = None) -> list[Fold]:
+    """So many folds; of validation nodes where the split has enough of them, unless `part` says otherwise."""
+    if graph.labels is None or graph.labels.dim() != 1:
+        raise InputError("folds are of nodes with labels: name the label column with --label-column")
+    if part not in (None, *PARTS):
+        raise InputError(f"folds are cut from one of {', '.join(PARTS)}, got {part!r}")
+    _, val, _ = _parts(graph)
+    chosen = part or ("val" if int(val.sum()) >= number else "all")
+    size = int((fold_numbers(graph, 1, part=chosen) == 0).sum())
+    if not 2 <= number <= size:
+        raise InputError(f"--folds must lie between 2 and the {size} labelled nodes that are cut ({chosen})")
+    return [Fold(index, number, chosen) for index in range(number)]
+
+
+def fold_numbers(graph: Graph, number: int, *, part: str) -> Tensor:
+    """(N,) the fold of every node; -1 for those of none."""
+    train, val, _ = _parts(graph)
+    assert graph.labels is not None
+    nodes = (val if part == "val" else train | val).nonzero().squeeze(1).cpu().numpy()
+    order = np.argsort(hash32(nodes, _SEED), kind="stable")
+    folds = torch.full((graph.num_nodes,), -1)
+    folds[torch.from_numpy(nodes[order])] = torch.arange(len(nodes)) % number
+    return folds.to(graph.labels.device)
+
+
+def _parts(graph: Graph) -> tuple[Tensor, Tensor, Tensor]:
+    """(N,) each: labelled nodes for training and for validation, and test nodes, by the first split. Without a split
+    all labels are for training."""
+    assert graph.labels is not None
+    has_label, nobody = graph.labels >= 0, torch.zeros_like(graph.labels, dtype=torch.bool)
+    if graph.splits is None:
+        return has_label, nobody, nobody
+    splits = graph.splits
+    return splits.train[:, 0] & has_label, splits.val[:, 0] & has_label, splits.test[:, 0]
+
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A dataset by name, `.npz` path or store, or a pair of tables; perhaps with a fold of its labels left out."""
+
+    dataset: str | None = None
+    edges: str | None = None
+    nodes: str | None = None
+    options: TableOptions = field(default_factory=TableOptions)
+    fold: Fold | None = None
+    run: str = field(default="", compare=False)  # the folder of the run that was trained on it
+
+    def __post_init__(self) -> None:
+        if (self.dataset is None) == (self.edges is None):
+            raise InputError(
+                "name one source: a dataset (see `graphstrap datasets`), an .npz file, a store, or --edges with --nodes"
+            )
+        if self.dataset is not None and self.nodes is not None:
+            raise InputError("--nodes goes with --edges, not with a dataset")
+        if self.dataset is not None and self.options != TableOptions():
+            raise InputError("column options and --directed go with --edges, not with a dataset")
+
+    def load(self) -> Graph:
+        self._check_files()
+        if self.edges is not None:
+            graph = read_tables(self.edges, self.nodes, options=self.options)
+        else:
+            assert self.dataset is not None
+            graph = load(self.dataset)
+        return graph if self.fold is None else self.fold(graph)
+
+    def load_new(
+        self, edges: str, nodes: str | None, *, ignore_unknown_nodes: bool = False, ignore_columns: tuple[str, ...] = ()
+    ) -> tuple[Graph, Array | None]:
+        """A graph of new tables, and the numbers of the nodes to embed (None: all). Labels are not read.
+
+        Where the new edges name nodes that only this source's graph has, the new nodes are put into that graph. A node
+        table that has every node its edges name is a graph of its own.
+        """
+        named = [name for name in (self.options.label, self.options.split, "label", "split") if name is not None]
+        optional = (*self.options.ignore_columns, *named)
+        ignore_unknown_nodes = ignore_unknown_nodes or self.options.ignore_unknown_nodes
+        options = replace(
+            self.options,
+            label=None,
+            split=None,
+            ignore_columns=ignore_columns,
+            ignore_if_there=optional,
+            ignore_unknown_nodes=ignore_unknown_nodes,
+        )
+        if nodes is None:
+            original, apart = self.load(), read_tables(edges, options=options)
+            if np.isin(apart.external_ids, original.external_ids).any():
+                return read_extension(edges, None, original=original, options=options)
+            check_weights(original.edge_weights is not None, edges, are_there=apart.edge_weights is not None)
+            return apart, None
+        try:
+            apart = read_tables(edges, nodes, options=replace(options, ignore_unknown_nodes=False))
+        except UnknownNodesError:
+            original = self.load()
+            if self.dataset is not None:  # whose tables' options are not known, but for this one
+                options = replace(options, directed=not original.is_symmetric)
+            return read_extension(edges, nodes, original=original, options=options)
+        if self.edges is not None and apart.edge_weights is None:  # a dataset is not loaded for this alone
+            check_weights(has_weight_column(self.edges, self.options), edges, are_there=False)
+        return apart, None
+
+    def _check_files(self) -> None:
+        """The files that a run was trained on may have moved since."""
+        for path in (self.dataset, self.edges, self.nodes) if self.run else ():
+            if path is not None and os.path.isabs(path) and not _is_there(path):
+                more = "; `embed` also takes the tables with --edges and --nodes" if self.nodes else ""
+                raise InputError(
+                    f"{path} does not exist any more, and {self.run} was trained on it: put it back, or write its new "
+                    f'path into {os.path.join(self.run, "run.json")}, under "source"{more}'
+                )
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON, with paths that hold from every folder."""
+        fold = {} if self.fold is None else {"fold": self.fold.to_dict()}
+        if self.dataset is not None:
+            is_path = self.dataset.endswith(".npz") or is_store(self.dataset) or is_parts(self.dataset)
+            return {"dataset": os.path.abspath(self.dataset) if is_path else self.dataset, **fold}
+        nodes = None if self.nodes is None else os.path.abspath(self.nodes)
+        return {"edges": os.path.abspath(str(self.edges)), "nodes": nodes, "options": asdict(self.options), **fold}
+
+    @classmethod
+    def from_dict(cls, saved: dict[str, Any], *, run: str | os.PathLike[str] = "") -> Source:
+        names = [saved.get(key) for key in ("dataset", "edges", "nodes")]
+        if not any(names[:2]) or not all(isinstance(name, str | None) for name in names):
+            raise InputError("the run folder does not say where its graph came from: give --edges and --nodes")
+        try:
+            options: dict[str, Any] = {
+                name: tuple(value) if isinstance(value, list) else value
+                for name, value in saved.get("options", {}).items()
+            }
+            fold = Fold.from_dict(saved["fold"]) if "fold" in saved else None
+            dataset, edges, nodes = names
+            return cls(dataset, edges, nodes, TableOptions(**options), fold, os.fspath(run))
+        except TypeError as error:
+            raise InputError(
+                "the run folder does not say where its graph came from: give --edges and --nodes"
+            ) from error
+
+
+def _is_there(path: str) -> bool:
+    return os.path.exists(path) or bool(glob.glob(path, recursive=True))

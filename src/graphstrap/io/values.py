@@ -1,0 +1,299 @@
+"""The values of a table's columns as NumPy arrays: numbers, lists of numbers, times and names.
+
+A Parquet column has a declared type. A CSV column is text, and is what all of its cells can be read as: DuckDB counts
+them, so that one bad cell in row 50,000 is found and named.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphstrap.errors import InputError
+from graphstrap.io.database import quote_name
+from graphstrap.io.table_files import Table
+
+Array = np.ndarray[Any, Any]
+
+_INTEGER_TYPES = r"U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)"
+_NUMBER_TYPES = rf"({_INTEGER_TYPES}|FLOAT|DOUBLE|DECIMAL\(.*\)|BOOLEAN)"
+
+# How a cell of a CSV file is read, for each kind of column, the first that fits all cells winning.
+_READ_CELL = {
+    "number": "TRY_CAST({cell} AS DOUBLE)",
+    "boolean": "CASE lower({cell}) WHEN 'true' THEN 1.0 WHEN 'false' THEN 0.0 END",
+    "list": "CASE WHEN trim({cell}) LIKE '[%]' THEN TRY_CAST({cell} AS DOUBLE[]) END",
+    "moment": "TRY_CAST({cell} AS TIMESTAMP WITH TIME ZONE)",
+}
+_READ_INTEGER = "CASE WHEN regexp_full_match(trim({cell}), '[+-]?[0-9]+') THEN TRY_CAST({cell} AS BIGINT) END"
+
+
+def find_kinds(table: Table, names: tuple[str, ...]) -> dict[str, str]:
+    """Whether each column is "number", "boolean", "list", "moment" (a date or a time of day) or "text"."""
+    if not table.is_csv:
+        return {name: _declared_kind(table.columns[name]) for name in names}
+    kinds: dict[str, str] = {}
+    for kind in _READ_CELL:
+        num_read = _count_cells(table, tuple(name for name in names if name not in kinds), kind=kind)
+        kinds |= {name: kind for name, (num_cells, num_good) in num_read.items() if num_good == num_cells}
+    return {name: kinds.get(name, "text") for name in names}
+
+
+def read_numbers(table: Table, names: tuple[str, ...], *, kinds: dict[str, str]) -> dict[str, Array]:
+    """float32 (N,) for each column; NaN where a cell is empty or does not fit into float32."""
+    if not names:
+        return {}
+    columns = table.fetch(
+        {f"c{i}": f"TRY_CAST({_read(table, name, kinds[name])} AS FLOAT)" for i, name in enumerate(names)}
+    )
+    return {name: np.ma.filled(columns.pop(f"c{i}"), np.nan) for i, name in enumerate(names)}
+
+
+def read_lists(table: Table, name: str) -> tuple[Array, Array]:
+    """The float32 values of a list column, row after row, and the length (N,) of each row: 0 where it is empty."""
+    lists = _read(table, name, "list") if table.is_csv else quote_name(name)
+    lengths = table.fetch({"length": f"CAST(coalesce(len({lists}), 0) AS BIGINT)"})["length"]
+    values = table.fetch({"value": f"TRY_CAST(unnest({lists}) AS FLOAT)"})["value"]
+    return np.ma.filled(values, np.nan), np.asarray(lengths)
+
+
+def read_times(table: Table, name: str, *, expression: str | None = None) -> Array:
+    """Times (N,): integers as int64, dates and timestamps as int64 seconds since 1970, other numbers as float64."""
+    times = table.fetch({"time": expression or time_expression(table, name)})["time"]
+    check_cells(table, name, is_good=~np.ma.getmaskarray(times) & np.isfinite(np.ma.getdata(times)), wanted="a time")
+    return np.asarray(times)
+
+
+def time_expression(table: Table, name: str) -> str:
+    """The SQL that makes a time of a cell, of type BIGINT or DOUBLE."""
+    kind = find_kinds(table, (name,))[name]
+    cell = quote_name(name)
+    if kind == "moment":
+        moment = _read(table, name, kind) if table.is_csv else cell
+        return f"CAST(floor(epoch({moment})) AS BIGINT)"
+    if kind == "number":
+        if not _is_integer(table, name):
+            return _read(table, name, kind)
+        return _READ_INTEGER.format(cell=cell) if table.is_csv else f"TRY_CAST({cell} AS BIGINT)"
+    row = first_unreadable_row(table, name, kinds=("number", "moment"))
+    raise bad_cell(table, name, row=row, wanted="a time: give a number, a date or a timestamp")
+
+
+def read_names(table: Table, name: str) -> tuple[tuple[str, ...], Array]:
+    """The distinct values as text, sorted (numbers as numbers), and codes (N,) into them: -1 for an empty cell."""
+    values, code = code_names(table, name)
+    return values, np.asarray(table.fetch({"code": code})["code"])
+
+
+def code_names(table: Table, name: str) -> tuple[tuple[str, ...], str]:
+    """The distinct values as text, sorted (numbers as numbers), and the SQL that makes a cell's code of it."""
+    text = f"CAST({quote_name(name)} AS VARCHAR)"
+    text = f"CASE WHEN isnan(TRY_CAST({text} AS DOUBLE)) THEN NULL ELSE {text} END"  # as pandas writes an empty cell
+    with_numbers = (
+        f"SELECT text, TRY_CAST(text AS DOUBLE) AS number FROM (SELECT DISTINCT {text} AS text FROM {table.scan})"
+    )
+    in_order = "ORDER BY CASE WHEN (SELECT bool_and(number IS NOT NULL) FROM names) THEN number END, text"
+    table.execute(f"CREATE OR REPLACE TEMP TABLE names AS SELECT * FROM ({with_numbers}) WHERE text IS NOT NULL")
+    values = tuple(str(row[0]) for row in table.connection.execute(f"SELECT text FROM names {in_order}").fetchall())
+    if not values:
+        return (), "CAST(-1 AS BIGINT)"
+    codes = quote_name(f"codes of {name} in {table.name}")
+    table.connection.execute(f"CREATE TYPE {codes} AS ENUM (SELECT text FROM names {in_order})")
+    return values, f"coalesce(CAST(enum_code(CAST({text} AS {codes})) AS BIGINT), -1)"
+
+
+def first_unreadable_row(table: Table, name: str, *, kinds: tuple[str, ...]) -> int:
+    """The first row, from 0, that keeps a column from being what most of its cells are."""
+    cell = quote_name(name)
+    if not table.is_csv:
+        return table.first_row(f"{cell} IS NOT NULL")
+    counts = {kind: _count_cells(table, (name,), kind=kind)[name][1] for kind in kinds}
+    best = max(kinds, key=lambda kind: counts[kind])
+    return table.first_row(f"{cell} IS NOT NULL AND ({_READ_CELL[best].format(cell=cell)}) IS NULL")
+
+
+def check_cells(table: Table, name: str, *, is_good: Array, wanted: str) -> None:
+    """Every cell must be good; otherwise name the first that is not."""
+    if not is_good.all():
+        raise bad_cell(table, name, row=int(np.flatnonzero(~is_good)[0]), wanted=f"{wanted}: fix the cell")
+
+
+def bad_cell(table: Table, name: str, *, row: int, wanted: str) -> InputError:
+    """The error for one cell that is not what it should be."""
+    return InputError(f"column {name!r} is {table.cell(row, name)} in {table.place(row)}, not {wanted}")
+
+
+def _read(table: Table, name: str, kind: str) -> str:
+    cell = quote_name(name)
+    return _READ_CELL[kind].format(cell=cell) if table.is_csv else f"TRY_CAST({cell} AS DOUBLE)"
+
+
+def _is_integer(table: Table, name: str) -> bool:
+    if not table.is_csv:
+        return re.fullmatch(_INTEGER_TYPES, table.columns[name]) is not None
+    cell = quote_name(name)
+    num_cells, num_integers = table.aggregate(f"count({cell})", f"count({_READ_INTEGER.format(cell=cell)})")
+    return bool(num_cells == num_integers)
+
+
+def _declared_kind(declared: str) -> str:
+    if re.fullmatch(_NUMBER_TYPES, declared):
+        return "number"
+    if re.fullmatch(rf"{_NUMBER_TYPES}\[\d*\]", declared):
+        return "list"
+    return "moment" if declared == "DATE" or declared.startswith("TIMESTAMP") else "text"
+
+
+def _count_cells(table: Table, names: tuple[str, ...], *, kind: str) -> dict[str, tuple[int, int]]:
+    """For each column: how many cells are not empty, and how many of these can be read as a kind."""
+    if not names:
+        return {}
+    cells = [quote_name(name) for name in names]
+    counts = [f"count({cell})" for cell in cells] + [f"count({_READ_CELL[kind].format(cell=cell)})" for cell in cells]
+    values = table.aggregate(*counts)
+    return {name: (values[i], values[len(names) + i]) for i, name in enumerate(names)}
+
+
+# Numeric columns as matrices: node features, one block per node type, and the numeric columns of edges.
+
+
+_MOST_CLASSES = 50
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """A column of numbers, or of lists of numbers. Row i has `values[starts[i]:starts[i] + lengths[i]]`."""
+
+    name: str
+    values: Array  # (sum of lengths,) float32, NaN where empty
+    lengths: Array | None = None  # (N,); None means one value a row
+
+    def is_empty(self, rows: Array) -> bool:
+        if self.lengths is None:
+            return bool(np.isnan(self.values[rows]).all())
+        return not self.lengths[rows].any()
+
+    def is_whole(self, rows: Array) -> Array:
+        """(R,) whether the cell of each of these rows is there and finite."""
+        is_finite = np.isfinite(self.values)
+        if self.lengths is None:
+            return np.asarray(is_finite[rows])
+        row_of_value = np.repeat(np.arange(len(self.lengths)), self.lengths)
+        num_bad = np.bincount(row_of_value[~is_finite], minlength=len(self.lengths))
+        return np.asarray((self.lengths[rows] > 0) & (num_bad[rows] == 0))
+
+    def looks_like_labels(self) -> bool:
+        """Whether some rows have one of a few whole numbers, and others nothing."""
+        known = self.values[~np.isnan(self.values)]
+        if self.lengths is not None or len(known) == len(self.values):
+            return False
+        classes = np.unique(known)
+        are_whole = bool(np.isfinite(known).all()) and bool((classes == np.floor(classes)).all())
+        return are_whole and 2 <= len(classes) <= min(_MOST_CLASSES, len(known) // 2)
+
+    def take(self, table: Table, rows: Array) -> Array:
+        """The values of some rows, (R, W): as many in each row. `check_gaps` comes first."""
+        if self.lengths is None:
+            return np.asarray(self.values[rows][:, None])
+        width = self._find_width(table, rows, self.lengths)
+        starts = np.cumsum(self.lengths) - self.lengths
+        return np.asarray(self.values[starts[rows][:, None] + np.arange(width)])
+
+    def _find_width(self, table: Table, rows: Array, lengths: Array) -> int:
+        width = int(lengths[rows[0]])
+        is_good = lengths[rows] == width
+        if is_good.all():
+            return width
+        row = int(rows[~is_good][0])
+        first = table.place(int(rows[0]))
+        raise InputError(
+            f"column {self.name!r} is a list of {lengths[row]} in {table.place(row)} but of {width} in {first}: "
+            f"make all lists of equal length"
+        )
+
+
+def check_gaps(table: Table, used: list[tuple[Column, Array]], *, are_features: bool = True) -> None:
+    """Every column must be whole in the rows that it is used for: those that are not are named all at once."""
+    gaps: dict[str, tuple[Column, int]] = {}
+    for column, rows in used:
+        is_whole = column.is_whole(rows)
+        if not is_whole.all():
+            gaps.setdefault(column.name, (column, int(rows[~is_whole][0])))
+    if not gaps:
+        return
+    first, row = next(iter(gaps.values()))
+    wanted = "a finite number" if first.lengths is None else "a list of finite numbers"
+    if len(gaps) > 1:
+        wanted += f" (such cells are in {len(gaps)} columns)"
+    label = ""
+    if are_features and (name := next((name for name, (one, _) in gaps.items() if one.looks_like_labels()), None)):
+        label = f"; if {name!r} is what to predict, name it with --label-column"
+    raise bad_cell(table, first.name, row=row, wanted=f"{wanted}: {_how_to_fix(table, *gaps)}{label}")
+
+
+def read_feature_blocks(
+    table: Table, names: tuple[str, ...], *, rows_by_type: list[Array]
+) -> tuple[list[Array | None], tuple[str, ...] | None]:
+    """One float32 matrix (N_t, F_t) per node type, or None; and the names of the columns, where there is one type.
+
+    With several types, a column that is empty for all nodes of a type is not part of that type's block.
+    """
+    columns = read_columns(table, find_feature_kinds(table, names))
+    is_only_type = len(rows_by_type) == 1
+    used = [[column for column in columns if is_only_type or not column.is_empty(rows)] for rows in rows_by_type]
+    check_gaps(table, [(column, rows) for some, rows in zip(used, rows_by_type, strict=True) for column in some])
+    if is_only_type:
+        parts = {column.name: column.take(table, rows_by_type[0]) for column in columns}
+        return [_joined(list(parts.values()))], feature_names(parts) or None
+    return [
+        _joined([column.take(table, rows) for column in some]) for some, rows in zip(used, rows_by_type, strict=True)
+    ], None
+
+
+def read_matrix(table: Table, names: tuple[str, ...], *, kinds: dict[str, str] | None = None) -> Array | None:
+    """float32 (N, K) of K numeric columns, all finite; None without columns."""
+    columns = read_columns(table, kinds or check_kinds(table, names, allowed=("number", "boolean")))
+    used = [(column, np.arange(len(column.values))) for column in columns]
+    check_gaps(table, used, are_features=False)
+    return _joined([column.take(table, rows) for column, rows in used])
+
+
+def find_feature_kinds(table: Table, names: tuple[str, ...]) -> dict[str, str]:
+    """Whether each feature column holds numbers, truth values or lists."""
+    return check_kinds(table, names, allowed=("number", "boolean", "list"))
+
+
+def check_kinds(table: Table, names: tuple[str, ...], *, allowed: tuple[str, ...]) -> dict[str, str]:
+    """The kind of each column, which must be an allowed one."""
+    kinds = find_kinds(table, names)
+    bad = [name for name, kind in kinds.items() if kind not in allowed]
+    if bad:
+        row = first_unreadable_row(table, bad[0], kinds=allowed)
+        label = "; name a column of classes with --label-column" if "list" in allowed else ""
+        raise bad_cell(table, bad[0], row=row, wanted=f"a number: {_how_to_fix(table, *bad)}{label}")
+    return kinds
+
+
+def read_columns(table: Table, kinds: dict[str, str]) -> list[Column]:
+    """The columns of these names, by their kinds."""
+    numbers = read_numbers(table, tuple(name for name in kinds if kinds[name] != "list"), kinds=kinds)
+    return [
+        Column(name, *read_lists(table, name)) if kinds[name] == "list" else Column(name, numbers[name])
+        for name in kinds
+    ]
+
+
+def _how_to_fix(table: Table, *names: str) -> str:
+    return f"fix the cell, or {table.how_to_leave_out(*names)}"
+
+
+def _joined(parts: list[Array]) -> Array | None:
+    return np.concatenate(parts, axis=1) if parts else None
+
+
+def feature_names(parts: dict[str, Array]) -> tuple[str, ...]:
+    widths = {name: part.shape[1] for name, part in parts.items()}
+    return tuple(name if width == 1 else f"{name}[{i}]" for name, width in widths.items() for i in range(width))

@@ -1,0 +1,199 @@
+"""Dense features on their way into a store: fewer columns, fewer bits, and none that are missing, a chunk at a time.
+
+PCA         mean and covariance add up over the chunks in float64; then every chunk is projected
+uint8       the least and the largest value of each column are found first; then every chunk is rounded
+derived     a node type without features gets the mean of its neighbours that have them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphstrap.errors import InputError
+from graphstrap.graph.blocks import QuantisedMatrix, encode, find_steps
+from graphstrap.graph.csr import neighbour_means
+from graphstrap.io.arrays import BFLOAT16, Array, as_tensor
+from graphstrap.io.files import make_table
+from graphstrap.io.store_builder import StoreBuilder
+from graphstrap.io.write_edges import Report
+
+_STORED = {"fp32": "<f4", "fp16": "<f2", "bf16": BFLOAT16, "uint8": "|u1"}
+_LARGEST_HALF = 65504.0
+
+
+@dataclass(frozen=True)
+class FeatureJob:
+    """How to keep features: `dtype` is fp32, fp16, bf16 or uint8; blocks with more than `pca` columns are projected."""
+
+    dtype: str = "fp32"
+    pca: int | None = None
+    chunk_bytes: int = 1 << 26
+
+
+def write_block(builder: StoreBuilder, name: str, raw: Array, job: FeatureJob, report: Report) -> dict[str, Any]:
+    """One block from (N, F) numbers of any type, perhaps memory-mapped; what `store.json` says of it."""
+    project: Callable[[Tensor], Tensor] = _identity
+    width = int(raw.shape[1])
+    if job.pca is not None and width > job.pca:
+        project, width = _fit_pca(builder, name, raw, job, report), job.pca
+    return _write(builder, name, raw, project, width, job, report)
+
+
+def _write(
+    builder: StoreBuilder,
+    name: str,
+    raw: Array,
+    project: Callable[[Tensor], Tensor],
+    width: int,
+    job: FeatureJob,
+    report: Report,
+) -> dict[str, Any]:
+    scale = offset = None
+    if job.dtype == "uint8":
+        scale, offset = _find_range(raw, project, width, job, report)
+        builder.write(f"{name}.scale", scale)
+        builder.write(f"{name}.offset", offset)
+    with builder.array(name, dtype=_STORED[job.dtype], columns=(width,)) as writer:
+        for chunk in _chunks(raw, job, "writing features", report):
+            x = project(chunk)
+            if scale is not None and offset is not None:
+                writer.append(encode(x, scale=scale, offset=offset))
+            else:
+                writer.append(_checked(x, job.dtype))
+    return {"kind": "dense" if scale is None else "quantised", "columns": width}
+
+
+def derive_blocks(
+    builder: StoreBuilder,
+    blocks: list[dict[str, Any] | None],
+    type_offsets: tuple[int, ...],
+    job: FeatureJob,
+    report: Report,
+) -> list[dict[str, Any] | None]:
+    """Give every type without features the mean of its neighbours of one type that has them, as long as there are any.
+
+    Of several such types the one with the most edges to it is taken; types that got theirs earlier serve the next.
+    """
+    blocks, links = list(blocks), _count_links(builder, type_offsets)
+    while True:
+        known = [t for t, block in enumerate(blocks) if block is not None]
+        reached = {t: max(known, key=lambda k: links[k, t]) for t, b in enumerate(blocks) if b is None and known}
+        reached = {t: k for t, k in reached.items() if links[k, t] > 0}
+        if not reached:
+            return blocks
+        for t, k in reached.items():
+            blocks[t] = _derive(builder, t, k, blocks[k] or {}, type_offsets, job, report)
+
+
+def _derive(
+    builder: StoreBuilder,
+    kind: int,
+    origin: int,
+    described: dict[str, Any],
+    type_offsets: tuple[int, ...],
+    job: FeatureJob,
+    report: Report,
+) -> dict[str, Any]:
+    directions = [(_tensor(builder, f"{d}indptr"), _tensor(builder, f"{d}indices")) for d in ("", "out_")]
+    block: Tensor | QuantisedMatrix = _tensor(builder, f"features.{origin}")
+    if described["kind"] == "quantised":
+        parts = (_tensor(builder, f"features.{origin}{part}") for part in ("", ".scale", ".offset"))
+        block = QuantisedMatrix(*parts)
+    rows = type_offsets[kind], type_offsets[kind + 1]
+    width = int(described["columns"])
+    max_edges = max(1, job.chunk_bytes // (16 * max(1, width)))
+    path = builder.scratch / f"derived.{kind}.npy"
+    derived = make_table(path, (rows[1] - rows[0], width))
+    begin = 0
+    for means in neighbour_means(directions, block, rows=rows, first=type_offsets[origin], max_edges=max_edges):
+        derived[begin : begin + len(means)] = means.numpy()
+        begin += len(means)
+        report("deriving features", begin / max(1, len(derived)))
+    result = _write(builder, f"features.{kind}", derived, _identity, width, job, report)
+    del derived
+    path.unlink()
+    return result
+
+
+def _count_links(builder: StoreBuilder, type_offsets: tuple[int, ...]) -> Array:
+    """(T, T) edges between types, in either direction."""
+    indptr, indices = builder.read("indptr"), builder.read("indices")
+    num_types, step = len(type_offsets) - 1, 1 << 22
+    links = np.zeros((num_types, num_types), dtype=np.int64)
+    for target in range(num_types):
+        first, last = int(indptr[type_offsets[target]]), int(indptr[type_offsets[target + 1]])
+        for begin in range(first, last, step):
+            kinds = np.searchsorted(type_offsets, indices[begin : min(last, begin + step)], side="right") - 1
+            links[:, target] += np.bincount(kinds, minlength=num_types)
+    result: Array = links + links.T
+    return result
+
+
+def _fit_pca(
+    builder: StoreBuilder, name: str, raw: Array, job: FeatureJob, report: Report
+) -> Callable[[Tensor], Tensor]:
+    """The projection on the directions of largest variance, each with its largest entry positive."""
+    assert job.pca is not None
+    width, count = int(raw.shape[1]), 0
+    total, products = torch.zeros(width, dtype=torch.float64), torch.zeros(width, width, dtype=torch.float64)
+    shift = None  # about the mean: keeps the sums small
+    for chunk in _chunks(raw, job, "measuring features", report):
+        shift = chunk.double().mean(0) if shift is None else shift
+        centred = chunk.double() - shift
+        total += centred.sum(0)
+        products.addmm_(centred.T, centred)
+        count += len(chunk)
+    if shift is None or count < job.pca:
+        raise InputError(f"--pca {job.pca} needs at least as many nodes as directions: {name} has {count}")
+    mean = total / count
+    covariance = products / count - mean[:, None] * mean[None, :]
+    directions = torch.linalg.eigh(covariance).eigenvectors.flip(1)[:, : job.pca]  # (F, K)
+    largest = directions.gather(0, directions.abs().argmax(0, keepdim=True))
+    directions = (directions * largest.sign()).float()
+    centre = (shift + mean).float()
+    builder.write(f"{name}.pca_mean", centre)
+    builder.write(f"{name}.pca_components", directions)
+    return lambda x: (x - centre) @ directions
+
+
+def _find_range(
+    raw: Array, project: Callable[[Tensor], Tensor], width: int, job: FeatureJob, report: Report
+) -> tuple[Tensor, Tensor]:
+    low, high = torch.full((width,), torch.inf), torch.full((width,), -torch.inf)
+    for chunk in _chunks(raw, job, "finding ranges", report):
+        x = project(chunk)
+        low, high = torch.minimum(low, x.amin(0)), torch.maximum(high, x.amax(0))
+    return find_steps(low, high) if len(raw) else find_steps(torch.zeros(width), torch.zeros(width))
+
+
+def _chunks(raw: Array, job: FeatureJob, stage: str, report: Report) -> Any:
+    """Rows as float32, all of them finite."""
+    step = max(1, job.chunk_bytes // (32 * max(1, int(raw.shape[1]))))
+    for begin in range(0, len(raw), step):
+        with np.errstate(over="ignore"):  # what is too large becomes infinite
+            chunk = torch.from_numpy(np.array(raw[begin : begin + step], dtype=np.float32))
+        if not bool(chunk.isfinite().all()):
+            row = begin + int((~chunk.isfinite()).any(1).nonzero()[0])
+            raise InputError(f"a feature of node {row} is NaN or infinite: replace it by a number")
+        yield chunk
+        report(stage, min(1.0, (begin + step) / len(raw)))
+
+
+def _checked(x: Tensor, dtype: str) -> Tensor:
+    if dtype == "fp16" and bool((x.abs() > _LARGEST_HALF).any()):
+        raise InputError(f"a feature is beyond fp16's {_LARGEST_HALF:,.0f}: scale it, or use --feature-dtype bf16")
+    return x.to({"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[dtype])
+
+
+def _tensor(builder: StoreBuilder, name: str) -> Tensor:
+    return as_tensor(builder.read(name), builder.arrays[name].dtype)
+
+
+def _identity(x: Tensor) -> Tensor:
+    return x

@@ -1,0 +1,220 @@
+"""Writing a graph in parts, chunk by chunk: the graph may be a store that is larger than memory.
+
+Every part is one look through what it takes from the graph. Where a part's nodes are spread over the whole store (at
+random, at worst), each look touches most of its pages: sixty-four parts read it up to sixty-four times, from the page
+cache where it fits.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphstrap.errors import InputError
+from graphstrap.graph import Graph
+from graphstrap.graph.blocks import (
+    Block,
+    QuantisedMatrix,
+    ScaledMatrix,
+    SparseMatrix,
+    row_positions,
+    row_starts,
+    sample_rows,
+)
+from graphstrap.io.arrays import dtype_name
+from graphstrap.io.files import flush_folder
+from graphstrap.io.parts import PART_FILE, PART_FORMAT, PARTS_FILE, PARTS_FORMAT, digest_of, part_name
+from graphstrap.io.store import describe, edge_type_dtype
+from graphstrap.io.store_builder import StoreBuilder, build_store
+from graphstrap.io.write_edges import Report
+
+NUM_HOT = 1 << 20  # how many of the busiest nodes are named
+_EDGES_AT_ONCE = 1 << 22
+_BYTES_AT_ONCE = 1 << 26
+_NODE_COLUMNS, _EDGE_COLUMNS = ("labels", "node_times"), ("edge_weights", "edge_times", "edge_columns")
+
+
+def write_parts(
+    graph: Graph,
+    part_of: Tensor,
+    path: str | os.PathLike[str],
+    *,
+    cut: dict[str, Any],
+    num_relations: int,
+    training_labels: Tensor | None,
+    times: Tensor | None,
+    overwrite: bool = False,
+    report: Report = lambda stage, fraction: None,
+) -> None:
+    """Write a graph in parts, in one move.
+
+    Args:
+        part_of: (N,) the part of each node, uint8 or int16; every part has at least one.
+        cut: how it was cut, for `parts.json`.
+        training_labels: (N,) the labels that may be learned from, -1 for none.
+        times: (N,) int64 in the order of the nodes' times, its least number for a node without one; None for no times.
+    """
+    if any(block is None for block in graph.features):
+        kind = graph.node_types[[block is None for block in graph.features].index(True)]
+        raise InputError(
+            f"a {kind} has no features, and making structural ones takes the whole graph: give the node table feature "
+            "columns, or --derive-features, before it is partitioned"
+        )
+    if graph.num_graphs > 1:
+        raise InputError(f"{graph.name!r} holds {graph.num_graphs} graphs: partition a store of one graph")
+    codes = None if times is None else time_codes(times)
+    num_parts = int(part_of.max()) + 1
+    with build_store(path, overwrite=overwrite, file_name=PARTS_FILE, kind=PARTS_FORMAT) as builder:
+        digests = []
+        for number in range(num_parts):
+            report("writing parts", number / num_parts)
+            nodes = (part_of == number).nonzero().squeeze(1)
+            assert len(nodes), "every part has nodes"
+            folder = builder.folder / part_name(number)
+            folder.mkdir()
+            part = StoreBuilder(folder, file_name=PART_FILE, kind=PART_FORMAT)
+            with part.open_files:
+                _write_part(part, graph, nodes, codes)
+            flush_folder(folder)
+            digests.append(digest_of(folder))
+        report("writing parts", 1.0)
+        builder.write("part_of", part_of)
+        busiest = torch.sort(graph.transpose.indptr.diff(), descending=True, stable=True).indices
+        builder.write("hot", busiest[:NUM_HOT])
+        for t, block in enumerate(graph.features):
+            assert block is not None
+            _write_sample(builder, f"sample.{t}", block)
+        classes = None
+        if training_labels is not None:
+            classes = torch.unique(training_labels[training_labels >= 0]).tolist()
+        facts = {
+            "num_edges": graph.num_edges,
+            "num_classes": graph.num_classes,
+            "num_relations": num_relations,
+            "training_classes": classes,
+            "fingerprint": graph.fingerprint,
+            "parts": digests,
+            "cut": cut,
+        }
+        builder.finish({**describe(graph, [_describe_block(block) for block in graph.features]), **facts})
+
+
+def time_codes(times: Tensor) -> Tensor:
+    """(N,) the rank of each time among all, from 1 up; 0 for a node that has none."""
+    none = torch.iinfo(torch.int64).min
+    ranks: Tensor
+    values, ranks = torch.unique(times, return_inverse=True)
+    if len(values) and int(values[0]) != none:
+        ranks += 1
+    for dtype in (torch.uint8, torch.int16):
+        if len(values) < torch.iinfo(dtype).max:
+            return ranks.to(dtype)
+    return ranks.int()
+
+
+def _write_part(builder: StoreBuilder, graph: Graph, nodes: Tensor, codes: Tensor | None) -> None:
+    inner = torch.tensor(graph.type_offsets)
+    offsets = torch.searchsorted(nodes, inner).tolist()
+    builder.write("nodes", nodes)
+    first_edges = graph.indptr.index_select(0, nodes)
+    degrees = graph.indptr.index_select(0, nodes + 1) - first_edges
+    indptr = row_starts(degrees)
+    builder.write("indptr", indptr)
+    builder.write("first_edges", first_edges)
+    _write_edges(builder, graph, nodes, indptr, codes)
+    for name in _NODE_COLUMNS:
+        column = getattr(graph, name)
+        if column is not None:
+            builder.write(name, column.index_select(0, nodes))
+    if codes is not None:
+        builder.write("time_codes", codes.index_select(0, nodes))
+    if graph.splits is not None:
+        for name in ("train", "val", "test"):
+            builder.write(name, getattr(graph.splits, name).index_select(0, nodes))
+    if graph.ids is not None:
+        ids = np.asarray(graph.ids[nodes.numpy()])
+        builder.write("ids", ids.astype(np.str_) if ids.dtype.kind not in "iu" else ids)
+    for t, block in enumerate(graph.features):
+        assert block is not None
+        rows = nodes[offsets[t] : offsets[t + 1]] - graph.type_offsets[t]
+        _write_block(builder, f"features.{t}", block, rows)
+    about = describe(graph, [_describe_block(block) for block in graph.features])
+    builder.finish({**about, "type_offsets": offsets})
+
+
+def _write_edges(builder: StoreBuilder, graph: Graph, nodes: Tensor, indptr: Tensor, codes: Tensor | None) -> None:
+    """The columns of the edges into these nodes, one after the other."""
+    columns: dict[str, tuple[Tensor, str, Callable[[Tensor], Tensor]]] = {
+        "indices": (graph.indices, dtype_name(graph.indices), lambda rows: rows)
+    }
+    for name in _EDGE_COLUMNS:
+        column = getattr(graph, name)
+        if column is not None:
+            columns[name] = (column, dtype_name(column), lambda rows: rows)
+    if graph.edge_types is not None:
+        columns["edge_types"] = (graph.edge_types, edge_type_dtype(len(graph.edge_type_names)), lambda rows: rows)
+    if codes is not None:
+        columns["source_time_codes"] = (
+            graph.indices,
+            dtype_name(codes),
+            lambda rows: codes.index_select(0, rows.long()),
+        )
+    for name, (column, dtype, change) in columns.items():
+        with builder.array(name, dtype=dtype, columns=tuple(column.shape[1:])) as writer:
+            for chunk in _row_chunks(indptr):
+                edges = row_positions(graph.indptr, nodes[chunk])
+                writer.append(change(column.index_select(0, edges)))
+
+
+def _row_chunks(indptr: Tensor) -> Iterator[slice]:
+    """Successive rows of at most so many edges, or one row."""
+    first, num_rows = 0, len(indptr) - 1
+    while first < num_rows:
+        wanted = indptr[first] + _EDGES_AT_ONCE
+        last = min(num_rows, max(first + 1, int(torch.searchsorted(indptr, wanted, right=True)) - 1))
+        yield slice(first, last)
+        first = last
+
+
+def _write_block(builder: StoreBuilder, name: str, block: Block, rows: Tensor) -> None:
+    if isinstance(block, SparseMatrix):
+        counts = block.indptr.index_select(0, rows + 1) - block.indptr.index_select(0, rows)
+        indptr = row_starts(counts)
+        builder.write(f"{name}.indptr", indptr)
+        for part in ("indices", "values"):
+            column = getattr(block, part)
+            with builder.array(f"{name}.{part}", dtype=dtype_name(column)) as writer:
+                for chunk in _row_chunks(indptr):
+                    writer.append(column.index_select(0, row_positions(block.indptr, rows[chunk])))
+        return
+    if isinstance(block, QuantisedMatrix):
+        builder.write(f"{name}.scale", block.scale)
+        builder.write(f"{name}.offset", block.offset)
+        block = block.codes
+    assert isinstance(block, Tensor)
+    step = max(1, _BYTES_AT_ONCE // max(1, block.shape[1] * block.element_size()))
+    with builder.array(name, dtype=dtype_name(block), columns=(block.shape[1],)) as writer:
+        for some in torch.split(rows, step):
+            writer.append(block.index_select(0, some))
+
+
+def _write_sample(builder: StoreBuilder, name: str, block: Block) -> None:
+    assert not isinstance(block, ScaledMatrix)
+    sample = sample_rows(block)
+    if isinstance(sample, SparseMatrix):
+        for part in ("indptr", "indices", "values"):
+            builder.write(f"{name}.{part}", getattr(sample, part))
+    else:
+        builder.write(name, sample)
+
+
+def _describe_block(block: Block | None) -> dict[str, Any] | None:
+    if block is None:
+        return None
+    kinds = {SparseMatrix: "sparse", QuantisedMatrix: "quantised"}
+    return {"kind": kinds.get(type(block), "dense"), "columns": int(block.shape[1])}

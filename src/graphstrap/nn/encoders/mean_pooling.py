@@ -1,0 +1,100 @@
+"""Mean pooling with skips: each node takes the mean over its neighbours and itself.
+
+Hamilton et al., Inductive Representation Learning on Large Graphs, NeurIPS 2017; as in DGI and BGRL on PPI, with three
+layers of 512:
+
+    MP_i(Z)  = D^-1 (A + I) Z W_i                             D: in-degree of the view plus the self-loop
+    H_1      = prelu(norm(MP_1(X)))
+    H_2      = prelu(norm(MP_2(H_1 + X W_skip)))
+    H_3      = prelu(norm(MP_3(H_2 + H_1 + X W_skip')))       every further layer: the sum of all before, and X W_skip
+
+The paper writes the nonlinearity inside MP and around it; it is applied once. Options of the authors' code: a weight
+for the node itself, MP_i(Z) + Z W_root (their mean is then over the neighbours alone, ours still counts the node), and
+layer norm over all nodes and columns of a graph.
+Cost of a pass: time O(E D + N F D), or O(E D + nnz(X) D) with sparse features; memory O(N D).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from graphstrap.errors import InputError
+from graphstrap.graph import CLEAN, Graph, View
+from graphstrap.nn.encoders.gcn import _Finish, _join, _project, glorot, standardize
+from graphstrap.ops import propagate
+
+
+class MeanPooling(nn.Module):
+    """A stack of mean-pooling layers, each with the features as a second input.
+
+    Args:
+        input_sizes: width of each node type's feature block; 0 for a type without features, which gets a learned
+            vector.
+        layer_sizes: output width of every layer; all but the last must be the same.
+        norm: "batch", "layer", "none", or "graph": layer norm over all nodes and columns of each graph.
+        root_weight: give every layer a weight for the node itself.
+        weight_standardization: centre and scale each column of every weight but the first.
+        bias: add one in front of the norm, as the authors' code does; the paper's equations have none.
+        batch_norm_decay: how much of the old running statistics a step keeps.
+        generator: source of the initial weights.
+    """
+
+    def __init__(
+        self,
+        input_sizes: Sequence[int],
+        layer_sizes: Sequence[int],
+        *,
+        norm: str = "layer",
+        root_weight: bool = False,
+        weight_standardization: bool = False,
+        bias: bool = True,
+        batch_norm_decay: float = 0.99,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        hidden = layer_sizes[0]
+        if any(size != hidden for size in layer_sizes[:-1]):
+            raise InputError(f"the hidden layers of mean pooling are added up: make {list(layer_sizes[:-1])} all alike")
+        self.input_sizes = tuple(input_sizes)
+        self.embedding_size = int(layer_sizes[-1])
+        self.weight_standardization = weight_standardization
+        sizes = [max(1, size) for size in input_sizes]
+
+        def blocks(size: int) -> nn.ParameterList:
+            return nn.ParameterList(glorot(size_in, size, generator) for size_in in sizes)
+
+        rest = layer_sizes[1:]
+        self.input_weights = blocks(hidden)
+        self.input_roots = blocks(hidden) if root_weight else None
+        self.weights = nn.ParameterList(glorot(hidden, size, generator) for size in rest)
+        self.roots = nn.ParameterList(glorot(hidden, size, generator) for size in rest) if root_weight else None
+        self.skips = nn.ModuleList(blocks(hidden) for _ in rest)
+        self.layers = nn.ModuleList(_Finish(size, norm, batch_norm_decay, bias) for size in layer_sizes)
+
+    def forward(self, graph: Graph, view: View = CLEAN) -> Tensor:
+        z = propagate(graph, view.masks, _features(graph, view, self.input_weights), norm="mean")
+        if self.input_roots is not None:
+            z = z + _features(graph, view, self.input_roots)
+        h: Tensor = self.layers[0](z, graph)
+        total = h
+        for index, skip in enumerate(self.skips):
+            assert isinstance(skip, nn.ParameterList)
+            z = total + _features(graph, view, skip)  # (N, D)
+            pooled = propagate(graph, view.masks, z @ self._standard(self.weights[index]), norm="mean")
+            if self.roots is not None:
+                pooled = pooled + z @ self._standard(self.roots[index])
+            h = self.layers[index + 1](pooled, graph)
+            if index + 1 < len(self.skips):
+                total = total + h
+        return h
+
+    def _standard(self, weight: Tensor) -> Tensor:
+        return standardize(weight) if self.weight_standardization else weight
+
+
+def _features(graph: Graph, view: View, weights: Iterable[Tensor]) -> Tensor:
+    """The features of every node type times its weight, as one table."""
+    return _join([_project(graph, view, weight, block) for block, weight in enumerate(weights)])

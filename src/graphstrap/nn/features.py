@@ -1,0 +1,348 @@
+"""From a graph's raw features to what the encoder sees: scaling, and structural features for graphs that have none.
+
+What is learned from the training graph (column means, names, widths) is kept, so that a new graph is treated the same
+way. A large table may not fit into memory: its statistics are those of some of its rows, and it is scaled when rows of
+it are asked for, which gives the same ones (see `scaled.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from graphstrap.errors import InputError
+from graphstrap.graph import CLEAN, Graph
+from graphstrap.graph.blocks import (
+    Block,
+    Features,
+    ScaledMatrix,
+    SparseMatrix,
+    dense,
+    encodable,
+    is_bag,
+    is_large,
+    sample_rows,
+    take_rows,
+)
+from graphstrap.graph.keep import child_seed, hash32
+from graphstrap.ops import propagate
+
+_NUM_HOPS = 16
+_POSITIVE = 0x7FFF_FFFF_FFFF_FFFF
+_INTEGER = re.compile(r"0|-?[1-9][0-9]*")  # as Python writes it
+_NO_ROOM = (
+    "data.structural_columns=always puts columns beside features that are too many to be held at once: "
+    "leave it at missing"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureTransform:
+    """Fitted on the training graph, applied to any graph.
+
+    Args:
+        scaling: "row", "column" or "none".
+        structural_size: random-projection columns for a node type without features.
+        sizes: width of each raw block, 0 for a type without features.
+        names: the raw columns' names, where the graph has them.
+        means, scales: for "column", one tensor per block.
+        structural_scale: how long rows of structural columns are that stand beside features; 0 where none do.
+    """
+
+    scaling: str
+    structural_size: int
+    sizes: tuple[int, ...]
+    names: tuple[str, ...] | None
+    means: tuple[Tensor, ...] = ()
+    scales: tuple[Tensor, ...] = ()
+    structural_scale: float = 0.0
+
+    @classmethod
+    def fit(
+        cls, graph: Graph, *, scaling: str, structural_size: int, structural_columns: str = "missing"
+    ) -> FeatureTransform:
+        """`structural_columns` "always": beside features too, as long as a row of those is on average."""
+        transform = cls(scaling, structural_size, graph.num_features, graph.feature_names)
+        if scaling == "column":
+            blocks = [dense(sample_rows(block)) for block in transform._filled(graph)]
+            blocks = [block if len(block) else block.new_zeros(1, block.shape[1]) for block in blocks]
+            spreads = [block.std(0, correction=0) for block in blocks]
+            scales = tuple(torch.where(s > 1e-8, s, torch.ones_like(s)) for s in spreads)
+            transform = replace(transform, means=tuple(block.mean(0) for block in blocks), scales=scales)
+        if structural_columns == "always":
+            transform = replace(transform, structural_scale=_mean_length(transform(graph), graph.num_features))
+        return transform
+
+    @property
+    def output_sizes(self) -> tuple[int, ...]:
+        beside = self.structural_size + 2 if self.structural_scale else 0
+        return tuple(size + beside if size else self.structural_size + 2 for size in self.sizes)
+
+    def __call__(self, graph: Graph) -> Graph:
+        """The graph with the features that the encoder was trained on."""
+        blocks = self._filled(self._matched(graph))
+        prepared = [self._scaled(block, number) for number, block in enumerate(blocks)]
+        if self.structural_scale:
+            structural = self.structural_scale * structural_features(graph, num_columns=self.structural_size)
+            parts = torch.split(structural, np.diff(graph.type_offsets).tolist())
+            sides = zip(prepared, parts, self.sizes, strict=True)
+            prepared = [_side_by_side(block, part) if size else block for block, part, size in sides]
+        return graph.with_features(*prepared)
+
+    def when_read(self, graph: Graph) -> Graph:
+        """The same, with every block scaled when rows of it are asked for, whatever its size."""
+        if self.structural_scale:
+            raise InputError(_NO_ROOM)
+        blocks = self._filled(self._matched(graph))
+        return graph.with_features(*(self._lazily(block, number) for number, block in enumerate(blocks)))
+
+    def _scaled(self, block: Block, number: int) -> Block:
+        """A block as the encoder takes it: at once, or when rows of it are asked for."""
+        lazily = self._lazily(block, number)
+        return lazily if is_large(block) else lazily.apply(lazily.raw)
+
+    def _lazily(self, block: Block, number: int) -> ScaledMatrix:
+        # Structural columns have a scale of their own, and negative entries that would not sum to anything.
+        scaling = "none" if self.scaling == "row" and not self.sizes[number] else self.scaling
+        mean, scale = (self.means[number], self.scales[number]) if scaling == "column" else (None, None)
+        assert not isinstance(block, ScaledMatrix)
+        return ScaledMatrix(block, scaling, mean, scale)
+
+    def _matched(self, graph: Graph) -> Graph:
+        """The graph with its columns in the order of training, or an error that says what differs."""
+        names, block = graph.feature_names, graph.features[0]
+        if self.names and names and block is not None and len(graph.features) == 1:
+            return self._picked(graph, block, names, self.names)
+        if graph.num_features != self.sizes:
+            raise InputError(
+                f"the model was trained on {_describe(self.sizes)}, this graph has {_describe(graph.num_features)}: "
+                "give the same feature columns"
+            )
+        return graph
+
+    def _picked(self, graph: Graph, block: Block, names: tuple[str, ...], wanted: tuple[str, ...]) -> Graph:
+        """The columns of training, by name; others are left out."""
+        if names == wanted:
+            return graph
+        missing = [name for name in wanted if name not in names]
+        if missing:
+            raise InputError(
+                f"the model was trained on {len(wanted)} feature columns, this graph has {len(names)} "
+                f"and {missing[0]!r} is not among them: give the same feature columns"
+            )
+        assert not isinstance(block, ScaledMatrix)
+        picked = dense(encodable(block))[:, [names.index(name) for name in wanted]]
+        return replace(graph, features=(picked,), feature_names=wanted)
+
+    def _filled(self, graph: Graph) -> list[Block]:
+        """The raw blocks, structural ones where there are none."""
+        if all(block is not None for block in graph.features):
+            return [block for block in graph.features if block is not None]
+        structural = structural_features(graph, num_columns=self.structural_size)
+        offsets = graph.type_offsets
+        return [
+            structural[offsets[t] : offsets[t + 1]] if block is None else block
+            for t, block in enumerate(graph.features)
+        ]
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """What to save: a JSON object and named tensors."""
+        tensors = {f"means.{i}": mean for i, mean in enumerate(self.means)}
+        tensors |= {f"scales.{i}": scale for i, scale in enumerate(self.scales)}
+        names = None if self.names is None else list(self.names)
+        info = {
+            "scaling": self.scaling,
+            "structural_size": self.structural_size,
+            "sizes": list(self.sizes),
+            "names": names,
+            "structural_scale": self.structural_scale,
+        }
+        return info, tensors
+
+    @classmethod
+    def from_state(cls, info: dict[str, Any], tensors: dict[str, Tensor]) -> FeatureTransform:
+        count = len(tensors) // 2
+        transform = cls(
+            info["scaling"],
+            info["structural_size"],
+            tuple(info["sizes"]),
+            None if info["names"] is None else tuple(info["names"]),
+            tuple(tensors[f"means.{i}"] for i in range(count)),
+            tuple(tensors[f"scales.{i}"] for i in range(count)),
+            float(info.get("structural_scale", 0.0)),
+        )
+        transform._check()
+        return transform
+
+    def _check(self) -> None:
+        """A ValueError where the parts do not belong together."""
+        filled = [size or self.structural_size + 2 for size in self.sizes]
+        wanted = [(size,) for size in filled] if self.scaling == "column" else []
+        if not 0.0 <= self.structural_scale < 1e30:
+            raise ValueError("the length of structural columns is none")
+        for tensors in (self.means, self.scales):
+            if [tuple(t.shape) for t in tensors] != wanted or any(t.dtype != torch.float32 for t in tensors):
+                raise ValueError("means and scales do not fit the feature columns")
+        if not all(type(size) is int and 0 <= size < 2**31 for size in (self.structural_size, *self.sizes)):
+            raise ValueError("the numbers of feature columns are none")
+        if self.names is not None and not all(isinstance(name, str) for name in self.names):
+            raise ValueError("the names of feature columns are none")
+
+
+def raw_features(graph: Graph) -> Features | None:
+    """What embeddings are compared with: features as given, but columns of measurements each with mean 0 and variance
+    1, as the encoder gets them, since one of large numbers would drown the others. None where there are none, or node
+    types have their own. The paper's row is of features as they are; the tables of `reproduce` are, too."""
+    x = graph.x if len(graph.features) == 1 else None
+    if not isinstance(x, Tensor) or is_large(x) or is_bag(x):
+        return x
+    scaled = FeatureTransform.fit(graph, scaling="column", structural_size=1)(graph).x
+    assert scaled is not None
+    return scaled
+
+
+def _mean_length(prepared: Graph, sizes: Sequence[int]) -> float:
+    """Of the rows of features; 0 where there are none."""
+    blocks = [block for block, size in zip(prepared.features, sizes, strict=True) if size and block is not None]
+    lengths = [dense(sample_rows(block)).norm(dim=1) for block in blocks]
+    return float(torch.cat(lengths).mean()) if lengths else 0.0
+
+
+def _side_by_side(block: Block, columns: Tensor) -> Block:
+    """[block | columns]; sparse where the block is."""
+    if isinstance(block, Tensor):
+        return torch.cat([block, columns.to(block)], dim=1)
+    if not isinstance(block, SparseMatrix):
+        raise InputError(_NO_ROOM)
+    from scipy.sparse import csr_matrix, hstack
+
+    joined = SparseMatrix.from_scipy(hstack([block.to_scipy(), csr_matrix(columns.cpu().numpy())], format="csr"))
+    return joined.map(lambda part: part.to(block.device))
+
+
+def structural_features(graph: Graph, *, num_columns: int, seed: int = 0) -> Tensor:
+    """(N, num_columns + 2): where a node sits in the graph, then log in-degree and log out-degree.
+
+    A random vector for each node, averaged over neighbours sixteen times, centred and scaled to unit length: nodes that
+    reach the same part of the graph get similar vectors. As good as eigenvectors (docs/LOG.md), linear in
+    the graph, and the same in every graph that has the node: the vector is a hash of its external id.
+    """
+    spread = _random_vectors(graph, num_columns, seed)
+    for _ in range(_NUM_HOPS):
+        spread = propagate(graph, CLEAN, spread, norm="mean")
+        spread = spread - spread.mean(0)  # as well at the end alone, but for float32 where all nodes have mixed by then
+    place = torch.nn.functional.normalize(spread, dim=1)
+    degrees = torch.stack([graph.in_degrees, graph.transpose.indptr.diff()], dim=1).float().log1p()
+    return torch.cat([place, degrees / 16.0], dim=1)
+
+
+def _random_vectors(graph: Graph, num_columns: int, seed: int) -> Tensor:
+    """(N, num_columns) of +1 and -1, hashed from external ids and columns."""
+    ids = torch.from_numpy(id_numbers(graph.external_ids)).to(graph.device)
+    columns = torch.arange(num_columns, device=graph.device)
+    words = hash32(hash32(ids, child_seed(seed, 7))[:, None] * num_columns + columns, child_seed(seed, 8))
+    return torch.as_tensor((words & 1) * 2 - 1).float()
+
+
+def id_numbers(ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Non-negative integers for ids of any type: the integer itself, also where it is written as text, since one id
+    that is no number makes all of them text; or a hash of the text."""
+    if ids.dtype.kind in "iu":
+        return ids.astype(np.int64) & _POSITIVE
+    numbers = np.fromiter((_id_number(str(one)) for one in ids), dtype=np.int64, count=len(ids))
+    return numbers & _POSITIVE
+
+
+def _id_number(text: str) -> int:
+    if len(text) <= 20 and _INTEGER.fullmatch(text) and -(2**63) <= int(text) < 2**63:
+        return int(text)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
+
+
+def _describe(sizes: tuple[int, ...]) -> str:
+    return " and ".join(f"{size} feature columns" if size else "no features" for size in sizes)
+
+
+# A node's own features, compressed, to stand beside an embedding that is an average over neighbours.
+#
+# Where neighbours are unlike each other, averaging hides what a node itself looks like. Appending it costs a few
+# columns:
+#
+# z          = unit(X) V              V: leading right singular vectors of unit(X) on the training graph
+# embedding  = [unit(h) | w unit(z)]  w: `encoder.own_weight`, usually 1
+#
+# BlogCatalog, protocol `paper`: 78.2 without, 92.1 with 64 such columns (docs/LOG.md).
+
+
+_ROWS_AT_ONCE = 1 << 16
+_ROWS_FITTED = 1 << 17  # at most, evenly spaced: more take long and change next to nothing
+
+
+@dataclass(frozen=True, eq=False)
+class OwnFeatures:
+    """The projection, fitted on a training graph whose features are prepared already."""
+
+    basis: Tensor  # (F, K)
+    weight: float = 1.0
+
+    @classmethod
+    def fit(cls, graph: Graph, *, num_columns: int, weight: float = 1.0) -> OwnFeatures:
+        from sklearn.utils.extmath import randomized_svd
+
+        if len(graph.features) != 1 or graph.features[0] is None:
+            raise InputError("encoder.own_features needs a graph with one node type: set it to 0")
+        block = sample_rows(graph.features[0])
+        if block.shape[0] > _ROWS_FITTED:
+            block = take_rows(block, torch.linspace(0, block.shape[0] - 1, _ROWS_FITTED, dtype=torch.float64).long())
+        rows = _unit_rows(block)
+        num_columns = min(num_columns, *rows.shape)
+        _, _, basis = randomized_svd(rows, n_components=num_columns, random_state=0)
+        return cls(torch.from_numpy(np.ascontiguousarray(basis.T, dtype=np.float32)), weight)
+
+    def append_to(self, h: Tensor, graph: Graph) -> Tensor:
+        """[unit(h) | w unit(z)]: (N, D + K)."""
+        block = graph.features[0]
+        assert block is not None
+        if not isinstance(block, ScaledMatrix):
+            return self.append_rows(h, some_rows(block, slice(None)))
+        firsts = range(0, graph.num_nodes, _ROWS_AT_ONCE)
+        parts = [slice(first, first + _ROWS_AT_ONCE) for first in firsts]
+        return torch.cat([self.append_rows(h[part], block.take(part)) for part in parts])
+
+    def append_rows(self, h: Tensor, x: Features) -> Tensor:
+        """The same for some nodes and the rows of features that are theirs."""
+        z = torch.from_numpy(np.asarray(_unit_rows(x) @ self.basis.numpy(), dtype=np.float32))
+        return torch.cat([F.normalize(h.cpu(), dim=1), self.weight * F.normalize(z, dim=1)], dim=1)
+
+
+def _row_sums(one: Any, other: Any) -> np.ndarray[Any, Any]:
+    product = one.multiply(other) if hasattr(one, "multiply") else one * other
+    return np.asarray(product.sum(axis=1)).ravel()
+
+
+def some_rows(block: Block, rows: Tensor | slice) -> Features:
+    """Rows of a prepared block."""
+    return block.take(rows) if isinstance(block, ScaledMatrix) else take_rows(block, rows)
+
+
+def _unit_rows(block: Features) -> Any:
+    """Rows of length 1, or of zeros, as a SciPy matrix where the features are sparse."""
+    if not isinstance(block, SparseMatrix):
+        dense = block.cpu().numpy()
+        return dense / _not_zero(np.linalg.norm(dense, axis=1, keepdims=True))
+    sparse = block.to_scipy().copy()
+    lengths = np.sqrt(_row_sums(sparse, sparse))
+    sparse.data /= np.repeat(_not_zero(lengths), np.diff(sparse.indptr))
+    return sparse
+
+
+def _not_zero(lengths: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return np.where(lengths == 0, np.ones_like(lengths), lengths)

@@ -1,0 +1,212 @@
+"""Semi-supervised BGRL: few labels and many nodes without, as on MAG240M.
+
+Thakoor et al., Large-Scale Representation Learning on Graphs via Bootstrapping, ICLR 2022, section 5 and appendix.
+
+    h        =  encoder(clean batch)
+    loss     =  mean over labelled roots of -log softmax(h W + b)[label]  +  weight * auxiliary(all roots)
+    averaged <- decay * averaged + (1 - decay) * (encoder, W, b)          after every step; these are what is evaluated
+
+The auxiliary signal is BGRL's loss, or GRACE's with k negatives, on two views of the same batch; weight 0 is plain
+supervised learning. A batch holds `unlabelled_ratio` roots without a label for each one with.
+
+`label_inputs`: the labels of training nodes are also inputs, one column a class, so that a root sees its neighbours'.
+What is hidden is decided by pairs of (root, node), never by places: in a subgraph of its own, the root's label; in a
+merged batch, every root's. A batch carries training labels and no others (see `training_labels`), so labels of
+validation and test nodes can reach neither the loss nor the inputs. Pinned by the leak detectors of
+test_semi_supervised.py.
+
+Departs from the paper:
+  * The averaged weights are those of the encoder that learns from labels, and start where it starts, with less decay in
+    the first steps; BGRL's own target network, which starts elsewhere, is left as it is. Pinned by
+    test_semi_supervised.py::test_averages_move_towards_the_encoder_and_get_no_gradient.
+  * No projector by default: the paper's own ablation says that it hurts.
+Cost of a step: that of the auxiliary method, and one more pass of the encoder, over labelled roots alone where every
+root has a subgraph of its own.
+Reads from the recipe: auxiliary, auxiliary_weight, unlabelled_ratio, label_inputs, target_decay, and what the auxiliary
+method reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from graphstrap.graph import CLEAN, Graph, View
+from graphstrap.graph.blocks import Block, SparseMatrix
+from graphstrap.graph.many import part_of
+from graphstrap.nn.encoders.gcn import glorot
+from graphstrap.nn.methods.bgrl import target_decay_at
+from graphstrap.ops import linear, move_average
+
+
+class SemiSupervised(nn.Module):
+    """The method: an encoder, a linear head, an auxiliary method around the same encoder, and the averages of the first
+    two.
+
+    Args:
+        auxiliary: a method whose `online` is the encoder.
+        num_classes: width of the head.
+        auxiliary_weight: what the auxiliary loss counts; 0 leaves it out.
+        label_inputs: whether neighbours' training labels are inputs; the encoder must have room for them.
+        average_decay: at the first step; rises to 1 at `total_steps` along BGRL's cosine.
+    """
+
+    num_views = 2
+
+    def __init__(
+        self,
+        auxiliary: nn.Module,
+        *,
+        num_classes: int,
+        auxiliary_weight: float,
+        label_inputs: bool,
+        average_decay: float,
+        total_steps: int,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        self.auxiliary = auxiliary
+        self.head = Head(self.online.embedding_size, num_classes, generator)  # type: ignore[arg-type]
+        self.averaged, self.averaged_head = deepcopy(self.online), deepcopy(self.head)
+        self.averaged.requires_grad_(False)
+        self.averaged_head.requires_grad_(False)
+        self.num_classes, self.auxiliary_weight, self.label_inputs = num_classes, auxiliary_weight, label_inputs
+        self.average_decay, self.total_steps = average_decay, total_steps
+        if not auxiliary_weight:  # what has no gradient is not for the optimiser
+            auxiliary.requires_grad_(False)
+            self.online.requires_grad_(True)
+
+    @property
+    def online(self) -> nn.Module:
+        encoder: nn.Module = self.auxiliary.online  # type: ignore[assignment]
+        return encoder
+
+    def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, dict[str, Tensor]]:
+        assert batch.labels is not None
+        shown = self.inputs(batch)
+        has_label = batch.roots_of(batch.labels) >= 0
+        clean = part_of(shown, has_label) if batch.owners is not None and bool(has_label.any()) else shown
+        h = self.online(clean, View(CLEAN.spec, views[0].seed))
+        labels: Tensor = clean.labels  # type: ignore[assignment]
+        loss = labelled_loss(self.head(clean.roots_of(h)), clean.roots_of(labels))
+        if self.auxiliary_weight:
+            auxiliary_loss, _ = self.auxiliary.loss(shown, views)  # type: ignore[operator]
+            loss = loss + self.auxiliary_weight * auxiliary_loss
+        return loss, {"embedding": h.detach()}
+
+    @torch.no_grad()
+    def after_step(self, step: int | Tensor) -> None:
+        self.auxiliary.after_step(step)  # type: ignore[operator]
+        decay = average_decay_at(step, base=self.average_decay, total_steps=self.total_steps)
+        for averaged, online in ((self.averaged, self.online), (self.averaged_head, self.head)):
+            move_average(averaged.parameters(), online.parameters(), weight=1.0 - decay)
+            for ours, theirs in zip(averaged.buffers(), online.buffers(), strict=True):
+                ours.copy_(theirs)
+
+    def inputs(self, batch: Graph, *, whole_graph_labels: bool = False) -> Graph:
+        """The batch as the encoder takes it. In a whole graph every node is a root and every label hidden, but for
+        predictions of nodes without one."""
+        if not self.label_inputs:
+            return batch
+        assert batch.labels is not None
+        labels = batch.labels
+        if batch.num_roots is not None or not whole_graph_labels:
+            labels = hide_roots(batch)
+        ends = zip(batch.type_offsets, batch.type_offsets[1:], strict=False)
+        columns = [labels[first:last] for first, last in ends]
+        blocks = zip(batch.features, columns, strict=True)
+        return replace(batch, features=tuple(append_labels(x, own, self.num_classes) for x, own in blocks))
+
+    @torch.no_grad()
+    def embed(self, graph: Graph) -> Tensor:
+        """(N, D); of a sampled batch, its roots. No node's own label is among its inputs."""
+        self.averaged.eval()
+        h: Tensor = self.averaged(self.inputs(graph), CLEAN)
+        return graph.roots_of(h)
+
+    @torch.no_grad()
+    def probabilities(self, graph: Graph) -> Tensor:
+        """(N, C); of a sampled batch, its roots. In a whole graph, nodes with a training label have it among their
+        inputs."""
+        self.averaged.eval()
+        h: Tensor = self.averaged(self.inputs(graph, whole_graph_labels=True), CLEAN)
+        scores: Tensor = self.averaged_head(graph.roots_of(h))
+        return scores.float().softmax(1)
+
+
+class Head(nn.Module):
+    """Class scores: h W + b."""
+
+    def __init__(self, size: int, num_classes: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.weight, self.bias = glorot(size, num_classes, generator), nn.Parameter(torch.zeros(num_classes))
+
+    def forward(self, h: Tensor) -> Tensor:
+        return linear(h, self.weight, self.bias)
+
+
+def average_decay_at(step: Any, *, base: float, total_steps: int) -> Any:
+    """BGRL's, but at most (1 + step) / (10 + step): short runs forget the initial weights too."""
+    decay, most = target_decay_at(step, base=base, total_steps=total_steps), (1.0 + step) / (10.0 + step)
+    return torch.minimum(decay, most) if isinstance(step, Tensor) else min(decay, most)
+
+
+def labelled_loss(scores: Tensor, labels: Tensor) -> Tensor:
+    """The mean cross-entropy of the rows that have a label; 0 where none has."""
+    total = F.cross_entropy(scores.float(), labels, ignore_index=-1, reduction="sum")
+    return total / (labels >= 0).sum().clamp(min=1)
+
+
+def training_labels(graph: Graph) -> Tensor:
+    """(N,) the labels that may be learned from: the training nodes' of the first split, or all where there is none. All
+    others are -1."""
+    assert graph.labels is not None
+    if graph.splits is None:
+        return graph.labels
+    return torch.where(graph.splits.train[:, 0], graph.labels, -1)
+
+
+def hide_roots(batch: Graph) -> Tensor:
+    """(N,) the batch's labels without those of roots: by (root, node), wherever the node stands."""
+    assert batch.labels is not None
+    if batch.num_roots is None:
+        return torch.full_like(batch.labels, -1)
+    assert batch.node_ids is not None
+    roots = batch.roots_of(batch.node_ids)
+    if batch.owners is not None:
+        is_root = batch.node_ids == roots.index_select(0, batch.owners)
+    else:
+        is_root = torch.isin(batch.node_ids, roots)
+    return batch.labels.masked_fill(is_root, -1)
+
+
+def append_labels(block: Block | None, labels: Tensor, num_classes: int) -> Block | None:
+    """The features with a column for each class: 1 in that of the node's label, if it has one."""
+    if block is None:
+        return None
+    if isinstance(block, SparseMatrix):
+        return _append_sparse(block, labels, num_classes)
+    if not isinstance(block, Tensor):
+        block = block.to_dense()
+    shown = F.one_hot(labels.clamp(min=0), num_classes).to(block.dtype) * (labels >= 0)[:, None]
+    return torch.cat([block, shown.to(block.dtype)], dim=1)
+
+
+def _append_sparse(block: SparseMatrix, labels: Tensor, num_classes: int) -> SparseMatrix:
+    """One entry more at the end of every row whose node has a label."""
+    has_label = labels >= 0
+    more = torch.cat([block.indptr.new_zeros(1), has_label.long().cumsum(0)])
+    indptr = block.indptr + more
+    places = torch.arange(len(block.values), device=block.device) + more.index_select(0, block.rows)
+    last = indptr[1:][has_label] - 1
+    columns = block.indices.new_empty(len(block.indices) + len(last))
+    values = block.values.new_ones(len(columns))
+    columns[places], values[places] = block.indices, block.values
+    columns[last] = (labels[has_label] + block.num_columns).to(columns.dtype)
+    return SparseMatrix(indptr, columns, values, block.num_columns + num_classes)

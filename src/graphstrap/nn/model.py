@@ -1,0 +1,243 @@
+"""Model: a trained method with everything that is needed to use it: recipe, feature transform, weights.
+
+Saved as one safetensors file whose header holds a JSON object; never pickle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from graphstrap.errors import InputError
+from graphstrap.graph import Graph
+from graphstrap.graph.many import training_part
+from graphstrap.nn.encoders.edges import KnownEdges, edge_size
+from graphstrap.nn.features import FeatureTransform, OwnFeatures, id_numbers
+from graphstrap.nn.methods import METHODS, READS_EDGES, Method, is_added
+from graphstrap.nn.methods.skip_gram import SkipGram
+from graphstrap.run.checkpoint import load_state, load_tensors, save_tensors, with_prefix
+from graphstrap.run.folder import MODEL_FILE
+from graphstrap.run.recipe import Recipe, parse_recipe
+
+FORMAT_VERSION = 1
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    recipe: Recipe
+    transform: FeatureTransform
+    method: Method
+    seed: int
+    own_features: OwnFeatures | None = None
+    num_nodes: int = 0  # of the graph it was trained on
+    edge_size: int = 0  # how many numbers its edges have, see `encoders.edge_size`
+    num_classes: int = 0  # likewise, where the method learns from labels
+    class_names: tuple[str, ...] = ()  # theirs
+    node_ids: Tensor | None = None  # (N,) numbers made of their ids, where the method has a row for each node
+    edges: KnownEdges | None = None  # what its edges said, where the encoder reads that
+
+    @classmethod
+    def build(cls, graph: Graph, recipe: Recipe, *, seed: int, saved: tuple[Path, Shapes] | None = None) -> Model:
+        """Fresh weights for the graphs in it that are to be trained on, and a feature transform fitted on those;
+        `saved` is what is to replace the weights."""
+        data = recipe.data
+        graph = training_part(graph, data.training_graphs)
+        transform = FeatureTransform.fit(
+            graph,
+            scaling=data.feature_scaling,
+            structural_size=data.structural_size,
+            structural_columns=data.structural_columns,
+        )
+        num_classes = graph.num_classes if recipe.method.name == "semi-supervised" else 0
+        sizes = {"num_nodes": graph.num_nodes, "edge_size": edge_size(graph), "num_classes": num_classes}
+        if saved is not None:
+            check_shapes(recipe, transform, saved[1], path=saved[0], **sizes)
+        method = _build(recipe, transform, seed=seed, **sizes)
+        own_features = None
+        if recipe.encoder.own_features:
+            wanted = recipe.encoder
+            own_features = OwnFeatures.fit(transform(graph), num_columns=wanted.own_features, weight=wanted.own_weight)
+        return cls(
+            recipe,
+            transform,
+            method,
+            seed,
+            own_features,
+            **sizes,
+            class_names=class_names(graph) if num_classes else (),
+            node_ids=_node_ids(graph) if isinstance(method, SkipGram) else None,
+            edges=KnownEdges.of(graph) if recipe.encoder.name in READS_EDGES else None,
+        )
+
+    def with_seed(self, seed: int) -> Model:
+        """An untrained model of the same graph and recipe with the weights of another seed; features are prepared the
+        same way, which need not be found again."""
+        sizes = {"num_nodes": self.num_nodes, "edge_size": self.edge_size, "num_classes": self.num_classes}
+        return replace(self, method=_build(self.recipe, self.transform, seed=seed, **sizes), seed=seed)
+
+    def started_from(self, earlier: Model) -> Model:
+        """This model with another's weights, and its way of preparing features, also in the recipe: the weights were
+        learned on that."""
+        if earlier.transform.sizes != self.transform.sizes:
+            raise InputError(
+                f"the earlier run has {list(earlier.transform.sizes)} feature columns, this graph "
+                f"{list(self.transform.sizes)}: a warm start needs the same ones"
+            )
+        if earlier.class_names != self.class_names and self.num_classes and earlier.num_classes:
+            raise InputError(
+                f"the earlier run learned the classes {', '.join(earlier.class_names)}, this graph has "
+                f"{', '.join(self.class_names)}: a warm start needs the same ones"
+            )
+        self._check_nodes(earlier.node_ids)
+        model = self
+        if self.edge_size != earlier.edge_size and None not in (self.edges, earlier.edges):
+            model = replace(self, edge_size=earlier.edge_size).with_seed(self.seed)
+        load_state(model.module, dict(earlier.module.state_dict()), Path("the earlier run"))
+        edges = earlier.edges if self.edges is not None else None
+        data = replace(earlier.recipe.data, training_graphs=self.recipe.data.training_graphs)
+        encoder = replace(self.recipe.encoder, own_features=earlier.recipe.encoder.own_features)
+        recipe, own = replace(self.recipe, data=data, encoder=encoder), earlier.own_features
+        own = None if own is None else replace(own, weight=encoder.own_weight)
+        return replace(model, recipe=recipe, transform=earlier.transform, own_features=own, edges=edges)
+
+    def prepare(self, graph: Graph) -> Graph:
+        """The graph as the encoder takes it: features and edges as in training."""
+        if self.node_ids is not None:
+            self._check_nodes(_node_ids(graph))
+        prepared = self.transform(graph)
+        return prepared if self.edges is None else self.edges.matched(prepared)
+
+    def _check_nodes(self, ids: Tensor | None) -> None:
+        """Rows of a table are the nodes that they were learned for, and no others'."""
+        if self.node_ids is not None and ids is not None and not torch.equal(self.node_ids, ids):
+            raise InputError(
+                f"{self.recipe.method.name} has an embedding for each of the {len(self.node_ids):,} nodes it was "
+                "trained on, in their order, and these are others or in another order: give the tables it was trained "
+                "on, fit it anew, or take a method with an encoder"
+            )
+
+    @property
+    def num_own_columns(self) -> int:
+        """Of own features beside the embedding; at most as many as there are features."""
+        return 0 if self.own_features is None else int(self.own_features.basis.shape[1])
+
+    @property
+    def module(self) -> nn.Module:
+        return cast(nn.Module, self.method)
+
+    def contents(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Everything there is to save: named tensors and a JSON object."""
+        info, means_and_scales = self.transform.state()
+        tensors = {f"method.{name}": tensor for name, tensor in self.module.state_dict().items()}
+        tensors |= {f"transform.{name}": tensor for name, tensor in means_and_scales.items()}
+        if self.own_features is not None:
+            tensors["own_features.basis"] = self.own_features.basis
+        if self.node_ids is not None:
+            tensors["node_ids"] = self.node_ids
+        return tensors, {
+            "format": FORMAT_VERSION,
+            "recipe": self.recipe.to_toml(),
+            "transform": info,
+            "seed": self.seed,
+            "num_nodes": self.num_nodes,
+            "edge_size": self.edge_size,
+            "num_classes": self.num_classes,
+            "class_names": list(self.class_names),
+            **({} if self.edges is None else {"edges": self.edges.to_dict()}),
+        }
+
+    def save(self, folder: Path) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{folder} cannot be made: {error.strerror or error}") from error
+        tensors, info = self.contents()
+        save_tensors(folder / MODEL_FILE, tensors, kind="model", info=info)
+
+    @classmethod
+    def load(cls, folder: Path, *, file_name: str = MODEL_FILE) -> Model:
+        path, is_run = folder / file_name, (folder / "run.json").exists()
+        if not path.exists() and file_name != MODEL_FILE:
+            raise InputError(f"{path} is missing, which the run began from: restore it from a copy, or fit again")
+        if not path.exists():
+            advice = f"finish the run with `graphstrap resume {folder}`" if is_run else "give a folder that `fit` made"
+            raise InputError(f"{folder} holds no finished model: {advice}")
+        advice = "restore it from a copy, or fit again"
+        if is_run and file_name == MODEL_FILE:  # its last checkpoint has all that there is to it
+            advice = f"delete it, and `graphstrap resume {folder}` makes it again"
+        tensors, info = load_tensors(path, kind="model", advice=advice)
+        try:
+            return cls._from_contents(tensors, info, path)
+        except InputError:
+            raise
+        except (ValueError, TypeError, KeyError, AttributeError, RuntimeError, OverflowError, MemoryError) as error:
+            raise InputError(f"{path} is damaged ({error!r:.200}): {advice}") from error
+
+    @classmethod
+    def _from_contents(cls, tensors: dict[str, Tensor], info: dict[str, Any], path: Path) -> Model:
+        """A file that is whole may still hold anything: what does not fit comes out as one error or another."""
+        if info.get("format", 0) > FORMAT_VERSION:
+            raise InputError(f"{path} was made by a newer Graphstrap (format {info['format']}): upgrade to read it")
+        recipe = parse_recipe(info["recipe"], origin=str(path))
+        transform = FeatureTransform.from_state(info["transform"], with_prefix(tensors, "transform."))
+        sizes = {name: info.get(name, 0) for name in ("num_nodes", "edge_size", "num_classes")}
+        weights = with_prefix(tensors, "method.")
+        shapes = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+        check_shapes(recipe, transform, shapes, path=path, **sizes)
+        method = _build(recipe, transform, seed=info["seed"], **sizes)
+        load_state(cast(nn.Module, method), weights, path)
+        basis = tensors.get("own_features.basis")
+        if basis is not None and (basis.dim() != 2 or len(basis) != transform.output_sizes[0]):
+            raise ValueError("the compression of its own features does not fit them")
+        own_features = None if basis is None else OwnFeatures(basis, recipe.encoder.own_weight)
+        edges = None if info.get("edges") is None else KnownEdges.from_dict(info["edges"])
+        if edges is not None and edges.size != sizes["edge_size"]:
+            raise ValueError("its edges do not fit their number of columns")
+        names = tuple(map(str, info.get("class_names", ())))
+        if names and len(names) != sizes["num_classes"]:
+            raise ValueError("its classes do not fit their number")
+        ids = tensors.get("node_ids")
+        return cls(
+            recipe, transform, method, info["seed"], own_features, **sizes, class_names=names, node_ids=ids, edges=edges
+        )
+
+
+def class_names(graph: Graph) -> tuple[str, ...]:
+    """The names of the graph's classes; their numbers where they have none."""
+    return graph.class_names or tuple(str(number) for number in range(graph.num_classes))
+
+
+def _node_ids(graph: Graph) -> Tensor:
+    return torch.from_numpy(id_numbers(graph.external_ids).copy())
+
+
+def check_shapes(recipe: Recipe, transform: FeatureTransform, saved: Shapes, *, path: Path, **sizes: int) -> None:
+    """Whether a file's weights are those of the recipe's model, before memory is taken for it: a recipe of a few bytes
+    can ask for any amount. An encoder from elsewhere that cannot be built without memory is built."""
+    encoder, problem = recipe.encoder, f"{path} does not fit its recipe: it is from another model"
+    if encoder.name == "mpnn" and encoder.num_steps * len(encoder.hidden_sizes) > len(saved):  # would take minutes
+        raise InputError(problem)
+    try:
+        with torch.device("meta"):
+            module = cast(nn.Module, _build(recipe, transform, seed=0, **sizes))
+    except (NotImplementedError, RuntimeError):
+        if is_added(encoder.name):
+            return
+        raise
+    if {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()} != dict(saved):
+        raise InputError(problem)
+
+
+def _build(recipe: Recipe, transform: FeatureTransform, *, seed: int, **sizes: int) -> Method:
+    if recipe.method.name not in METHODS:
+        raise InputError(f"method {recipe.method.name!r} is not trained by `fit`: take one of {', '.join(METHODS)}")
+    build = METHODS[recipe.method.name]
+    if not sizes["num_classes"]:  # only methods that learn from labels have a use for it
+        del sizes["num_classes"]
+    return build(recipe, input_sizes=transform.output_sizes, seed=seed, **sizes)

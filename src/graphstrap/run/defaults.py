@@ -1,0 +1,142 @@
+"""The recipe for an unknown graph: sizes, rates and probabilities from its statistics, each with its reason.
+
+Masking, dropping and widths were found by hand on Cora, CiteSeer, Photo, BlogCatalog, Actor and a few others, scored on
+their test nodes (docs/LOG.md): strong masking is what makes short training pay, as long as there are enough columns and
+edges left to predict from. Around these rules, fourteen ways of training and what to append were tried on validation
+nodes of twenty graphs, each left out in its turn (lab/benchmarks/tune_default.py): a node's own features beside its
+embedding and, on all but small graphs, more steps were better, the rest not. Below 500 nodes, where a probe has few
+labels and training adds little, own features count twice: that is a guard, not a gain on every graph (docs/LOG.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from graphstrap.graph import Graph
+from graphstrap.graph.blocks import is_bag
+from graphstrap.graph.many import training_part
+from graphstrap.run.recipe import (
+    VIEWED_METHODS,
+    WALKING_METHODS,
+    DataRecipe,
+    EncoderRecipe,
+    MethodRecipe,
+    Recipe,
+    TrainRecipe,
+    ViewsRecipe,
+    check_new,
+    load_recipe,
+)
+
+OWN_COLUMNS = 64
+FEW_NODES, OWN_WEIGHT_OF_FEW = 500, 2.0
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What the choices depend on."""
+
+    num_nodes: int
+    mean_degree: float
+    num_columns: int
+    is_bag: bool  # non-negative and mostly zero, as counts of words are
+    has_own: bool  # features of one kind: all nodes can be given their own beside the embedding
+
+    @classmethod
+    def of(cls, graph: Graph) -> Statistics:
+        blocks = [block for block in graph.features if block is not None]
+        are_bags = bool(blocks) and all(is_bag(block) for block in blocks)
+        return cls(
+            num_nodes=graph.num_nodes,
+            mean_degree=graph.num_edges / max(1, graph.num_nodes),
+            num_columns=max((int(block.shape[1]) for block in blocks), default=0),
+            is_bag=are_bags,
+            has_own=len(blocks) == len(graph.features) == 1,
+        )
+
+
+def choose_recipe(graph: Graph) -> tuple[Recipe, list[str]]:
+    """A recipe for this graph, and one sentence for each choice."""
+    statistics = Statistics.of(graph)
+    recipe = _recipe_for(statistics)
+    return recipe, _reasons(statistics, recipe)
+
+
+def _recipe_for(s: Statistics, *, norm: str = "batch", encoder: str = "gcn", num_own: int = OWN_COLUMNS) -> Recipe:
+    """What was asked for of these three has a say in the rest."""
+    scaling = "row" if s.is_bag else "column"
+    mask = 0.5 if s.num_columns >= 200 else 0.3 if s.num_columns >= 30 else 0.1
+    drop = 0.5 if s.mean_degree >= 2 else 0.3
+    hidden, embedding, steps = (512, 256, 300) if s.num_nodes < 5_000 else (256, 128, 1000)
+    if encoder == "gat":
+        hidden //= 4  # a head's: four stand side by side
+    elif encoder == "mpnn":
+        hidden, embedding = 128, 64  # wider ones are no better, and every edge has to be computed
+    own_features = num_own if s.has_own else 0
+    own_weight = OWN_WEIGHT_OF_FEW if own_features and s.num_nodes < FEW_NODES else 1.0
+    rate = 1e-3 if norm in ("layer", "none") else 1e-2  # which would let these two collapse
+    return Recipe(
+        name="default",
+        data=DataRecipe(feature_scaling=scaling),
+        views=ViewsRecipe(edge_drop_probs=(drop, drop), feature_mask_probs=(mask, mask)),
+        encoder=EncoderRecipe(
+            hidden_sizes=(hidden,),
+            embedding_size=embedding,
+            batch_norm_statistics="recalibrated",
+            own_features=own_features,
+            own_weight=own_weight,
+        ),
+        method=MethodRecipe(predictor_hidden_size=embedding),
+        train=TrainRecipe(steps=steps, warmup_steps=steps // 10, learning_rate=rate, log_every=steps // 30),
+    )
+
+
+def resolve_recipe(recipe: str | Recipe, graph: Graph, settings: Mapping[str, Any]) -> tuple[Recipe, list[str]]:
+    """The recipe to run and, where it was made from the graph, what was chosen and why."""
+    statistics = None
+    if recipe == "default":
+        statistics = Statistics.of(training_part(graph, settings.get("data.training_graphs", "all")))
+        norm, encoder = settings.get("encoder.norm", "batch"), settings.get("encoder.name", "gcn")
+        num_own = settings.get("encoder.own_features", OWN_COLUMNS)
+        recipe = _recipe_for(statistics, norm=norm, encoder=encoder, num_own=num_own)
+    elif isinstance(recipe, str):
+        recipe = load_recipe(recipe)
+    resolved = recipe.with_settings(settings)
+    check_new(resolved)
+    return resolved, [] if statistics is None else _reasons(statistics, resolved)
+
+
+def _reasons(s: Statistics, recipe: Recipe) -> list[str]:
+    """What a recipe made from these statistics, perhaps with settings of the user's, has, and why; no word of what its
+    method does not read."""
+    kind = (
+        "counts, mostly zero" if s.is_bag else "measurements" if s.num_columns else "none given, structural ones made"
+    )
+    encoder, views, train, method = recipe.encoder, recipe.views, recipe.train, recipe.method.name
+    num_made = recipe.data.structural_size + 2
+    beside = f", and {num_made} structural ones" if recipe.data.structural_columns == "always" and s.num_columns else ""
+    steps = f"{train.steps} steps at learning rate {train.learning_rate}: change with --set train.steps=N"
+    has_layers, reads_features = method not in WALKING_METHODS, method not in WALKING_METHODS or encoder.own_features
+    reasons = [f"features scaled by {recipe.data.feature_scaling}: {kind}"] if reads_features else []
+    if method in VIEWED_METHODS:
+        reasons += [
+            f"feature columns masked with probability {_of_both(views.feature_mask_probs)}: there are "
+            f"{s.num_columns or num_made}{beside}",
+            f"edges dropped with probability {_of_both(views.edge_drop_probs)}: {s.mean_degree:.1f} edges a node",
+        ]
+    if encoder.own_features:
+        num_own = min(encoder.own_features, s.num_columns or num_made, s.num_nodes)
+        twice = f", {encoder.own_weight:g} times as long as the embedding" if encoder.own_weight != 1.0 else ""
+        reasons.append(f"{num_own} columns of own features appended{twice}: neighbours may be unlike each other")
+    elif not s.has_own:
+        reasons.append("no own features appended: nodes have none, or of several kinds")
+    layers = " and ".join(map(str, (*encoder.hidden_sizes, encoder.embedding_size)))
+    shape = f"layers of {layers}" if has_layers else f"a row of {encoder.embedding_size} columns for each node"
+    return [*reasons, f"{shape}: {s.num_nodes:,} nodes", steps]
+
+
+def _of_both(probabilities: tuple[float, float]) -> str:
+    """That of the two views, or of each."""
+    return " and ".join(map(str, dict.fromkeys(probabilities)))

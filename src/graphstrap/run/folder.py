@@ -1,0 +1,280 @@
+"""Run: the folder of one training run. Everything that is needed to look at it, to go on with it and to use what it
+learned.
+
+    run.json                  format version, source of the graph, seed, graph statistics, environment, git state
+    recipe.toml               every setting, resolved
+    metrics.jsonl             one JSON object a line
+    restarts.jsonl            when, where and from which step it went on; none where it was never cut
+    run.lock                  held by the process that trains
+    checkpoint.safetensors    parameters, optimiser state and step; replaced atomically
+    start.safetensors         the model that a warm start began from
+    model.safetensors         the finished model; its presence means that the run is finished
+
+The folder appears whole or not at all, and every file in it is replaced whole or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from graphstrap.errors import InputError
+from graphstrap.graph import Graph
+from graphstrap.graph.keep import fingerprint_of
+from graphstrap.io.files import (
+    append_line,
+    atomic_write,
+    flush_file,
+    flush_folder,
+    flush_lines,
+    lock_file,
+    read_lines,
+    read_plain_text,
+)
+from graphstrap.ops.adamw import AdamW
+from graphstrap.run.checkpoint import Checkpoint, module_shapes, read_info, save_tensors, write_checkpoint
+from graphstrap.run.environment import describe_environment, describe_git
+from graphstrap.run.recipe import Recipe, parse_recipe
+
+FORMAT_VERSION = 1
+LOCK_FILE = "run.lock"
+MODEL_FILE, START_FILE = "model.safetensors", "start.safetensors"
+
+
+class Run:
+    """An existing run folder: make one with `Run.create`, open one with `Run.open`."""
+
+    def __init__(self, folder: Path, *, info: dict[str, Any], recipe: Recipe) -> None:
+        self.folder, self.info, self.recipe = folder, info, recipe
+        self._began = (folder / LOCK_FILE).exists() or self.checkpoint_path.exists()  # some process has trained in it
+        self._is_locked = False
+
+    @classmethod
+    def create(
+        cls,
+        folder: Path,
+        *,
+        recipe: Recipe,
+        source: Mapping[str, Any],
+        seed: int,
+        device: str,
+        graph: Graph,
+        start: tuple[dict[str, Tensor], dict[str, Any]] | None = None,
+    ) -> Run:
+        """Make the folder, under a temporary name until it is complete. An existing one is refused.
+
+        `start` is the model that a warm start begins from: a cut before the first checkpoint must not lose it.
+        """
+        if folder.exists():
+            raise InputError(
+                f"run folder {folder} exists: choose another --run, or go on with `graphstrap resume {folder}`"
+            )
+        info = {
+            "format": FORMAT_VERSION,
+            "id": secrets.token_hex(8),  # its checkpoints bear it
+            "source": dict(source),
+            "seed": seed,
+            "device": device,
+            "graph": describe_graph(graph) | describe_labels(graph, recipe),
+            "warm_start": start is not None,
+            "environment": describe_environment(),
+            "git": describe_git(),
+        }
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+            try:
+                (temporary / "recipe.toml").write_text(recipe.to_toml(), encoding="utf-8")
+                (temporary / "run.json").write_text(json.dumps(info, indent=2) + "\n", encoding="utf-8")
+                if start is not None:
+                    save_tensors(temporary / START_FILE, start[0], kind="model", info=start[1])
+                temporary.chmod(0o755)
+                for file in temporary.iterdir():
+                    flush_file(file)
+                flush_folder(temporary)
+                os.rename(temporary, folder)
+                flush_folder(folder.parent)
+            except BaseException:
+                shutil.rmtree(temporary, ignore_errors=True)
+                raise
+        except OSError as error:
+            raise InputError(f"run folder {folder} cannot be made: {error.strerror or error}") from error
+        return cls(folder, info=info, recipe=recipe)
+
+    @classmethod
+    def open(cls, folder: Path) -> Run:
+        if not folder.is_dir():
+            raise InputError(f"there is no run folder {folder}: make one with `graphstrap fit SOURCE --run {folder}`")
+        try:
+            info = json.loads(read_plain_text(folder / "run.json"))
+            text = read_plain_text(folder / "recipe.toml")
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{folder} is not a run folder, or is damaged: {error}") from error
+        if not isinstance(info, dict) or not isinstance(info.get("format"), int):
+            raise InputError(f"{folder}/run.json is not one that Graphstrap wrote")
+        if info["format"] > FORMAT_VERSION:
+            raise InputError(f"{folder} was made by a newer Graphstrap (format {info['format']}): upgrade to read it")
+        for key, kind in (("source", dict), ("seed", int), ("device", str), ("graph", dict)):
+            if not isinstance(info.get(key), kind):
+                raise InputError(f"{folder}/run.json is damaged: {key!r} is missing or of the wrong kind")
+        if not isinstance(info["graph"].get("fingerprint"), str):
+            raise InputError(f"{folder}/run.json is damaged: the graph's fingerprint is missing")
+        return cls(folder, info=info, recipe=parse_recipe(text, origin=str(folder / "recipe.toml")))
+
+    @property
+    def checkpoint_path(self) -> Path:
+        return self.folder / "checkpoint.safetensors"
+
+    @property
+    def is_finished(self) -> bool:
+        return (self.folder / MODEL_FILE).exists()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a step of it is saved or logged."""
+        return self.checkpoint_path.exists() or bool(self.metrics())
+
+    # ---- checkpoints -------------------------------------------------------------------------------------------------
+
+    def checkpoint(self, module: nn.Module, optimizer: AdamW, step: int) -> None:
+        """Save a step; the log is on the disk before it, since what comes later is logged again and this is not."""
+        flush_lines(self.folder / "metrics.jsonl")
+        info = {"step": step, "format": FORMAT_VERSION, "run": self.info.get("id")}
+        write_checkpoint(self.checkpoint_path, module, optimizer, info=info)
+
+    def saved_step(self) -> int:
+        """The step of the last checkpoint; 0 where there is none, all steps where the model is there without one."""
+        if self.checkpoint_path.exists():
+            return self._check(read_info(self.checkpoint_path, kind="checkpoint"))
+        return self.recipe.train.steps if self.is_finished else 0
+
+    def saved_shapes(self) -> tuple[Path, dict[str, tuple[int, ...]]] | None:
+        """The last checkpoint and the shapes of its model's tensors, if there is one."""
+        if not self.checkpoint_path.exists():
+            return None
+        return self.checkpoint_path, module_shapes(self.checkpoint_path)
+
+    def restore(self, module: nn.Module, optimizer: AdamW) -> int:
+        """Load the last checkpoint, if there is one, and forget metrics logged after it. Returns its step."""
+        for left_over in self.folder.glob(".*.tmp*"):  # of a write that a power cut ended
+            left_over.unlink(missing_ok=True)
+        if not self.checkpoint_path.exists():
+            self._cut_log(0)
+            self._note_start(0)
+            return 0
+        saved = Checkpoint.read(self.checkpoint_path)
+        step = self._check(saved.info)
+        saved.load_into(module, optimizer)
+        self._cut_log(step)
+        self._note_start(step)
+        return step
+
+    def _check(self, info: Mapping[str, Any]) -> int:
+        """The step of a checkpoint, if it is one of this run's. Those of older versions bear no run."""
+        step = info.get("step")
+        if type(step) is not int or not 0 <= step <= self.recipe.train.steps:
+            raise InputError(f"{self.checkpoint_path} is damaged (its step is {step!r}): delete it to start anew")
+        if info.get("run") != self.info.get("id"):
+            raise InputError(
+                f"{self.checkpoint_path} is from another run: put this run's own one back, or delete it to start anew"
+            )
+        return step
+
+    # ---- who trains, and when it went on -----------------------------------------------------------------------------
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """One training at a time in a folder. The system lets go of the lock when the process ends, however it ends.
+        Who holds it may ask for it again."""
+        if self._is_locked:
+            yield
+            return
+        with lock_file(self.folder / LOCK_FILE, what=f"run folder {self.folder}"):
+            self._is_locked = True
+            try:
+                yield
+            finally:
+                self._is_locked = False
+
+    def restarts(self) -> list[dict[str, Any]]:
+        """One record for each time that training went on: `step`, `time`, `pid`, `host`."""
+        return [record for record in read_lines(self.folder / "restarts.jsonl") if type(record.get("step")) is int]
+
+    def _note_start(self, step: int) -> None:
+        if self._began:
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            record = {"step": step, "time": now, "pid": os.getpid(), "host": socket.gethostname()}
+            append_line(self.folder / "restarts.jsonl", record)
+        self._began = True
+
+    # ---- metrics -----------------------------------------------------------------------------------------------------
+
+    def log(self, record: Mapping[str, Any]) -> None:
+        append_line(self.folder / "metrics.jsonl", record)
+
+    def metrics(self) -> list[dict[str, Any]]:
+        return read_metrics(self.folder)
+
+    def last_logged(self, name: str) -> float | None:
+        """A number as it was logged last; None where it never was, or the log is gone."""
+        return next((float(one[name]) for one in reversed(self.metrics()) if name in one), None)
+
+    def _cut_log(self, last_step: int) -> None:
+        records = [record for record in self.metrics() if record.get("step", 0) <= last_step]
+        with atomic_write(self.folder / "metrics.jsonl") as temporary:
+            temporary.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """What was logged: numbers and flags by name. Anything else in the file is damage, and left out."""
+    records = [{k: v for k, v in one.items() if _is_number(v)} for one in read_lines(folder / "metrics.jsonl")]
+    return [one for one in records if type(one.get("step", 0)) is int]
+
+
+@contextmanager
+def removed_if_refused(folder: Path | None, runs: Sequence[Run | None]) -> Iterator[None]:
+    """A new folder goes again where the input turns out to be bad before any of its runs has taken a step: put right,
+    the same command finds its name free."""
+    try:
+        yield
+    except InputError:
+        if folder is not None and not any(run.has_begun for run in runs if run is not None):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def describe_graph(graph: Graph) -> dict[str, Any]:
+    return {
+        "name": graph.name,
+        "fingerprint": graph.fingerprint,
+        "num_nodes": graph.num_nodes,
+        "num_edges": graph.num_edges,
+        "num_features": list(graph.num_features),
+        "num_classes": graph.num_classes,
+        "cleaning": asdict(graph.cleaning),
+    }
+
+
+def describe_labels(graph: Graph, recipe: Recipe) -> dict[str, Any]:
+    """A hash of the labels, where they are learned from."""
+    if recipe.method.name != "semi-supervised" or graph.labels is None:
+        return {}
+    tensors = [graph.labels] + ([] if graph.splits is None else [graph.splits.train])
+    return {"labels": fingerprint_of([], np.array(graph.class_names or ()), tensors)}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63)

@@ -1,0 +1,256 @@
+"""Questions to other workers, and their answers: `all_to_all` on a process group of its own.
+
+    ask(owners, questions, answer)     each row of `questions` goes to its owner, whose `answer` gives rows for it;
+                                       these come back in the order of the questions
+
+Every worker must ask equally often, if only nothing: each call is four `all_to_all` (numbers of questions, questions,
+numbers of rows in the answers, answers), three where every question has one row for an answer. A thread that makes
+batches ahead asks while the main thread adds up gradients, so the group is not the one that gradients travel in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from graphstrap.graph import Graph
+from graphstrap.graph.blocks import (
+    Features,
+    QuantisedMatrix,
+    Raw,
+    ScaledMatrix,
+    SparseMatrix,
+    row_positions,
+    row_starts,
+)
+from graphstrap.io.parts import Part
+from graphstrap.train.parallel.workers import PATIENCE, Workers, in_touch
+from graphstrap.train.sampling.subgraph import to_device
+
+
+class Answer(NamedTuple):
+    """Rows for some questions.
+
+    Args:
+        counts: (Q,) how many rows each question gets; None for one each.
+        columns: rows of all questions, one question after the other.
+    """
+
+    counts: Tensor | None
+    columns: list[Tensor]
+
+
+class Exchange:
+    """The way from every worker to every other. `bytes_sent` counts what went to others."""
+
+    def __init__(self, workers: Workers) -> None:
+        self.workers, self.bytes_sent = workers, 0
+        self._group: Any = None
+        if workers.size > 1:
+            with in_touch():
+                self._group = dist.new_group(backend="gloo", timeout=PATIENCE)
+
+    def ask(self, owners: Tensor, questions: Sequence[Tensor], answer: Callable[[list[Tensor]], Answer]) -> Answer:
+        """Args:
+        owners: (Q,) who is asked.
+        questions: columns of Q rows each.
+        answer: called with columns of all the questions that this worker was asked.
+        """
+        order = torch.sort(owners, stable=True).indices
+        asked = torch.bincount(owners, minlength=self.workers.size)
+        was_asked = self._send(asked, None, None)
+        table, kinds = pack([column.index_select(0, order) for column in questions])
+        mine = answer(unpack(self._send(table, asked, was_asked), kinds))
+        table, kinds = pack(mine.columns)
+        back = torch.argsort(order)
+        if mine.counts is None:
+            found = unpack(self._send(table, was_asked, asked), kinds)
+            return Answer(None, [column.index_select(0, back) for column in found])
+        counts = self._send(mine.counts, was_asked, asked)
+        found = unpack(self._send(table, _sums(mine.counts, was_asked), _sums(counts, asked)), kinds)
+        rows = row_positions(row_starts(counts), back)
+        return Answer(counts.index_select(0, back), [column.index_select(0, rows) for column in found])
+
+    def close(self) -> None:
+        """Let go of the group: whoever keeps it keeps its threads."""
+        self._group = None
+
+    def _send(self, table: Tensor, counts: Tensor | None, counts_back: Tensor | None) -> Tensor:
+        """Rows of a table, so many for each worker in turn; what the others sent to this one."""
+        if self._group is None:
+            return table
+        sizes = [1] * self.workers.size if counts is None else counts.tolist()
+        sizes_back = [1] * self.workers.size if counts_back is None else counts_back.tolist()
+        out = table.new_empty(sum(sizes_back), *table.shape[1:])
+        with in_touch():
+            dist.all_to_all_single(out, table.contiguous(), sizes_back, sizes, group=self._group)
+        row_bytes = table[:1].nbytes
+        self.bytes_sent += (len(table) - sizes[self.workers.rank]) * row_bytes
+        return out
+
+
+def pack(columns: Sequence[Tensor]) -> tuple[Tensor, list[tuple[torch.dtype, tuple[int, ...]]]]:
+    """(R, B) the bytes of R rows of all columns side by side, and what is needed to take them apart."""
+    parts = [column.reshape(len(column), column.shape[1:].numel()).view(torch.uint8) for column in columns]
+    return torch.cat(parts, dim=1), [(column.dtype, tuple(column.shape[1:])) for column in columns]
+
+
+def unpack(table: Tensor, kinds: Sequence[tuple[torch.dtype, tuple[int, ...]]]) -> list[Tensor]:
+    columns, begin = [], 0
+    for dtype, shape in kinds:
+        width = dtype.itemsize * torch.Size(shape).numel()
+        column = torch.empty((len(table), *shape), dtype=dtype)
+        if column.numel():
+            column.view(len(table), -1).view(torch.uint8).copy_(table[:, begin : begin + width])
+        columns.append(column)
+        begin += width
+    return columns
+
+
+def _sums(counts: Tensor, groups: Tensor) -> Tensor:
+    """Sums of `counts` over successive groups of so many."""
+    ends = row_starts(counts)
+    return ends.index_select(0, groups.cumsum(0)) - ends.index_select(0, groups.cumsum(0) - groups)
+
+
+# What a batch's nodes have, where each worker holds the rows of one part: features, labels and times by `all_to_all`.
+#
+# A node that several subgraphs of a batch have is asked for once. Rows travel as they are stored (in sixteen bits, or
+# eight), and are scaled where they are used. The busiest nodes' rows, which batches meet again and again, can be kept
+# by everyone (`sampling.hot_nodes`): they are fetched once, at the start.
+
+
+Columns = list[Tensor]
+
+
+class PartGatherer:
+    """Fills batches of a graph in parts.
+
+    Args:
+        part: the part, with its own rows scaled when they are read (`FeatureTransform.when_read`).
+        device: where batches are to be used.
+        num_hot: how many of the busiest nodes' rows to keep here.
+    """
+
+    def __init__(self, part: Part, exchange: Exchange, *, device: torch.device, num_hot: int = 0) -> None:
+        self.part, self.exchange, self.device = part, exchange, device
+        offsets = part.type_offsets
+        self.kinds = [_Kind(part, t, exchange) for t in range(len(offsets) - 1)]
+        hot = part.hot[:num_hot].sort().values
+        for t, kind in enumerate(self.kinds):
+            kind.keep(hot[(hot >= offsets[t]) & (hot < offsets[t + 1])])
+
+    def fill(self, batch: Graph) -> Graph:
+        """The batch with its features, labels and times, on the device where it is to be used."""
+        assert batch.node_ids is not None
+        features: list[Features] = []
+        labels: list[Tensor] = []
+        times: list[Tensor] = []
+        for t, kind in enumerate(self.kinds):
+            nodes, places = torch.unique(
+                batch.node_ids[batch.type_offsets[t] : batch.type_offsets[t + 1]], return_inverse=True
+            )
+            block, label, time = kind.fetch(nodes, places, self.device)
+            features.append(block)
+            labels += [] if label is None else [label]
+            times += [] if time is None else [time]
+        moved = replace(batch, node_times=torch.cat(times) if times else None)
+        return replace(
+            to_device(moved, self.device),
+            features=tuple(features),
+            labels=torch.cat(labels).to(self.device) if labels else None,
+        )
+
+
+class _Kind:
+    """The rows of one node type: those of this part, and the hot ones."""
+
+    def __init__(self, part: Part, number: int, exchange: Exchange) -> None:
+        own, block = part.own, part.own.features[number]
+        assert own.node_ids is not None
+        assert isinstance(block, ScaledMatrix)
+        self.part, self.exchange, self.scaled = part, exchange, block
+        rows = slice(own.type_offsets[number], own.type_offsets[number + 1])
+        self.nodes = own.node_ids[rows]
+        self.more = [column[rows] for column in (own.labels, own.node_times) if column is not None]
+        self.has_labels, self.has_times = own.labels is not None, own.node_times is not None
+        self.hot = self.nodes[:0]
+        self.hot_answer: Answer | None = None
+
+    def keep(self, hot: Tensor) -> None:
+        """Fetch the rows of these nodes, for good."""
+        self.hot_answer = self._ask(hot)
+        self.hot = hot
+
+    def fetch(
+        self, nodes: Tensor, places: Tensor, device: torch.device
+    ) -> tuple[Features, Tensor | None, Tensor | None]:
+        """Features, labels and times of `nodes[places]`; `nodes` are different ones, in order."""
+        assert self.hot_answer is not None
+        at = torch.searchsorted(self.hot, nodes)
+        is_hot = torch.zeros_like(nodes, dtype=torch.bool)
+        if len(self.hot):
+            is_hot = self.hot.index_select(0, at.clamp(max=len(self.hot) - 1)) == nodes
+        asked = (~is_hot).nonzero().squeeze(1)
+        answer = self._ask(nodes.index_select(0, asked))
+        kept = self._select(self.hot_answer, at.masked_select(is_hot))
+        order = torch.argsort(torch.cat([asked, is_hot.nonzero().squeeze(1)]))
+        whole = self._select(_joined(answer, kept), order.index_select(0, places))
+        features, rest = self._taken_apart(whole)
+        label = rest.pop(0) if self.has_labels else None
+        time = rest.pop(0) if self.has_times else None
+        return self.scaled.apply(_moved(features, device)), label, time
+
+    def _ask(self, nodes: Tensor) -> Answer:
+        owners = self.part.part_of.index_select(0, nodes).long()
+        answer = self.exchange.ask(owners, [nodes], self._tell)
+        if self.more and answer.counts is not None:  # what a sparse matrix's rows do not carry
+            rest = self.exchange.ask(owners, [nodes], self._tell_more)
+            return Answer(answer.counts, [*answer.columns, *rest.columns])
+        return answer
+
+    def _tell(self, asked: Columns) -> Answer:
+        rows, raw = torch.searchsorted(self.nodes, asked[0]), self.scaled.raw
+        if isinstance(raw, SparseMatrix):
+            found = raw.select_rows(rows)
+            return Answer(found.indptr.diff(), [found.indices, found.values])
+        table = raw.codes if isinstance(raw, QuantisedMatrix) else raw
+        return Answer(None, [table.index_select(0, rows), *self._tell_more(asked).columns])
+
+    def _tell_more(self, asked: Columns) -> Answer:
+        rows = torch.searchsorted(self.nodes, asked[0])
+        return Answer(None, [column.index_select(0, rows) for column in self.more])
+
+    def _select(self, answer: Answer, rows: Tensor) -> Answer:
+        """Some rows of an answer; a sparse one has (indices, values) of varying number, then columns of one each."""
+        if answer.counts is None:
+            return Answer(None, [column.index_select(0, rows) for column in answer.columns])
+        indices, values, *more = answer.columns
+        found = SparseMatrix(row_starts(answer.counts), indices, values, 0).select_rows(rows)
+        counts = answer.counts.index_select(0, rows)
+        return Answer(counts, [found.indices, found.values, *(column.index_select(0, rows) for column in more)])
+
+    def _taken_apart(self, answer: Answer) -> tuple[Raw, Columns]:
+        raw = self.scaled.raw
+        if answer.counts is not None:
+            indices, values, *more = answer.columns
+            return SparseMatrix(row_starts(answer.counts), indices, values, int(raw.shape[1])), more
+        table, *more = answer.columns
+        return QuantisedMatrix(table, raw.scale, raw.offset) if isinstance(raw, QuantisedMatrix) else table, more
+
+
+def _joined(one: Answer, other: Answer) -> Answer:
+    counts = None if one.counts is None or other.counts is None else torch.cat([one.counts, other.counts])
+    return Answer(counts, [torch.cat(pair) for pair in zip(one.columns, other.columns, strict=True)])
+
+
+def _moved(rows: Raw, device: torch.device) -> Raw:
+    """Rows on the device where they are to be used, as the gatherer of a whole graph gives them to be scaled."""
+    if isinstance(rows, QuantisedMatrix):
+        rows = rows.to_dense()
+    return rows.to(device) if isinstance(rows, Tensor) else rows.map(lambda tensor: tensor.to(device))

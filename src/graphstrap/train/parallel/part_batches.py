@@ -1,0 +1,188 @@
+"""Batches of a graph in parts: which roots a worker takes, who samples for them, and how making them ahead ends.
+
+A worker's batches are made in step with those of all others: each step takes the same number of exchanges everywhere.
+So when training stops, after the same step on all workers, what was begun ahead is finished, not thrown away: another
+worker may be waiting for this one's answers. Where a worker fails, the others are waiting in vain; its thread is left
+behind, and its process ends, which ends theirs.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from queue import SimpleQueue
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from graphstrap.errors import InputError
+from graphstrap.graph import Graph
+from graphstrap.io.parts import Part
+from graphstrap.run.recipe import Recipe
+from graphstrap.train.batches import BatchMaker, Prefetcher, Share, choose_roots, sampler_flags
+from graphstrap.train.parallel.exchange import Exchange, PartGatherer
+from graphstrap.train.parallel.part_sampler import PartSampler
+from graphstrap.train.parallel.workers import Workers, in_touch
+
+_SECONDS_TO_FINISH = 15.0
+
+
+def make_part_batches(
+    part: Part, *, recipe: Recipe, seed: int, device: torch.device, workers: Workers, share: Share | None = None
+) -> PartPrefetcher:
+    """Batches of a graph in parts, whose own rows are scaled when they are read: `FeatureTransform.when_read`. Every
+    worker calls this, and asks for the same steps."""
+    exchange = Exchange(workers)
+    if recipe.method.name == "semi-supervised":  # roots are chosen by whether they have a label
+        part = replace(part, labels=_who_has_labels(part, workers))
+        check_roots(part, recipe, workers)
+    if share is None:
+        by_owner = recipe.sampling.roots == "owner"
+        share = partial(by_part, part=part) if by_owner else partial(in_turn, workers=workers)
+    make = BatchMaker(
+        part,
+        recipe=recipe,
+        seed=seed,
+        device=device,
+        share=share,
+        sampler=PartSampler(part, recipe.sampling.by_hop(), exchange, **sampler_flags(recipe)),
+        gatherer=PartGatherer(part, exchange, device=device, num_hot=recipe.sampling.hot_nodes),
+    )
+    depth = recipe.sampling.prefetch
+    return PartPrefetcher(make, exchange, last_step=recipe.train.steps, device=device, depth=depth)
+
+
+def check_roots(graph: Graph, recipe: Recipe, workers: Workers) -> None:
+    """Whether every worker gets a root at every step: a mean over none is no number."""
+    num_roots = len(choose_roots(graph, recipe, seed=0)(1))
+    if num_roots < workers.size:
+        raise InputError(
+            f"a step has {num_roots} of this graph's nodes for roots, too few roots for {workers.size} workers: start "
+            f"fewer, or raise sampling.batch_size, which is {recipe.sampling.batch_size}"
+        )
+
+
+def in_turn(roots: Tensor, *, workers: Workers) -> Tensor:
+    """Every size-th root."""
+    return roots[workers.rank :: workers.size]
+
+
+def by_part(roots: Tensor, *, part: Part) -> Tensor:
+    """As many roots as `in_turn` gives, but those of the worker's own part first; what one has too many of, in order,
+    is for those who have too few."""
+    size = part.num_parts
+    owners = part.part_of.index_select(0, roots).long()
+    wanted = (len(roots) - torch.arange(size) + size - 1) // size
+    counts = torch.bincount(owners, minlength=size)
+    order = torch.sort(owners, stable=True).indices
+    places = torch.arange(len(roots)) - (counts.cumsum(0) - counts).index_select(0, owners[order])
+    is_over = places >= wanted.index_select(0, owners[order])
+    takers = torch.repeat_interleave(torch.arange(size), (wanted - counts).clamp(min=0))
+    taken_by = owners.clone()
+    taken_by[order[is_over].sort().values] = takers
+    return roots[taken_by == part.number]
+
+
+def check_parts(part: Graph, recipe: Recipe, workers: Workers) -> None:
+    """Whether these workers can train this recipe on this graph, which may be in parts."""
+    if not isinstance(part, Part):
+        if recipe.sampling.roots == "owner" and workers.size > 1:
+            raise InputError("sampling.roots=owner is for graphs in parts, and this one is whole: set it to turn")
+        return
+    if part.num_parts != workers.size:
+        raise InputError(
+            f"the graph is in {part.num_parts} parts, and there are {workers.size} workers: start as many as parts, "
+            "or partition it anew"
+        )
+    if not recipe.sampling.fan_outs:
+        raise InputError("a graph in parts is trained on sampled batches: give --set sampling.fan_outs=[10,10]")
+    if recipe.views.centrality != "none":
+        raise InputError(
+            f"views.centrality={recipe.views.centrality} looks at the whole graph, which no worker has: set it to none"
+        )
+    encoder = recipe.encoder
+    if (encoder.norm, encoder.batch_norm_statistics) == ("batch", "recalibrated") and (
+        encoder.name not in ("gcn", "mlp") or recipe.method.label_inputs
+    ):
+        raise InputError(
+            f"encoder.batch_norm_statistics=recalibrated takes a pass of {encoder.name} over the whole graph, which no "
+            "worker has: set it to running"
+        )
+    if recipe.train.evaluate_every:
+        raise InputError(
+            "train.evaluate_every embeds the whole graph, which no worker has: set it to 0, and evaluate the run"
+        )
+
+
+class PartPrefetcher(Prefetcher):
+    """`Prefetcher` whose `close` finishes what was begun, for those who wait for it."""
+
+    def __init__(
+        self, make: Callable[[int], Graph], exchange: Exchange, *, last_step: int, device: torch.device, depth: int
+    ) -> None:
+        super().__init__(make, last_step=last_step, device=device, depth=0)
+        self._exchange, self._depth = exchange, depth
+        self._worker = _Thread() if depth else None  # type: ignore[assignment]
+
+    def close(self) -> None:
+        deadline = time.monotonic() + _SECONDS_TO_FINISH
+        for _, future in sorted(self._waiting.items()):
+            with suppress(Exception):  # what failed has failed for nobody any more
+                future.result(timeout=max(0.0, deadline - time.monotonic()))
+        self._waiting.clear()
+        if self._worker is not None:
+            self._worker.shutdown()
+        self._exchange.close()
+
+
+class _Thread:
+    """A thread that a process does not wait for when it ends."""
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        threading.Thread(target=self._run, name="sampler", daemon=True).start()
+
+    def submit(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._jobs.put((future, partial(work, *arguments)))
+        return future
+
+    def shutdown(self) -> None:
+        """End when everything is done."""
+        self._jobs.put(None)
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            future, work = job
+            try:
+                future.set_result(work())
+            except BaseException as error:
+                future.set_exception(error)
+
+
+def _who_has_labels(part: Part, workers: Workers) -> Tensor:
+    """(N,) int8: 0 for a node of any part that has a label to learn from, otherwise -1."""
+    own = part.own
+    assert own.labels is not None
+    assert own.node_ids is not None
+    mine = own.node_ids[own.labels >= 0]
+    found: list[Any] = [mine]
+    if workers.size > 1:
+        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(workers.size)]
+        with in_touch():
+            dist.all_gather(sizes, torch.tensor([len(mine)]))
+        room = int(torch.cat(sizes).max())
+        padded = [torch.empty(room, dtype=torch.int64) for _ in range(workers.size)]
+        with in_touch():
+            dist.all_gather(padded, torch.nn.functional.pad(mine, (0, room - len(mine))))
+        found = [ids[: int(size)] for ids, size in zip(padded, sizes, strict=True)]
+    labels = torch.full((part.num_nodes,), -1, dtype=torch.int8)
+    labels[torch.cat(found)] = 0
+    return labels

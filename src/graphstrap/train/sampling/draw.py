@@ -1,0 +1,332 @@
+"""Drawing edges for a frontier: the reference, and the fast way on a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from graphstrap.graph import Graph
+from graphstrap.graph.keep import LOW_32_BITS, child_seed, hash32, mix
+
+# Random choices that are functions of hashes: the same on every device, in every order, at every time.
+#
+# `choose_positions` picks k of d without replacement by Floyd's algorithm: in O(k) however long the row is, and every
+# subset is equally likely (to one part in 2**32 / d). Row by row, for i = 0 .. k - 1, with j = d - k + i:
+#
+# t = uniform on 0 .. j          choose t, or j if t is chosen already
+#
+# `permuted` is a random order of 0 .. size - 1 that can be asked for any place without being made: a Feistel network on
+# pairs of digits, in which a result beyond the end is sent through again.
+
+
+GOLDEN = 0x9E3779B9
+_NUM_ROUNDS = 6
+
+
+def choose_positions(degree: Tensor, fan_out: Tensor, word: Tensor, *, width: int) -> Tensor:
+    """(width, C) different numbers below `degree` for each column, which has `fan_out` <= min(degree, width) of them.
+
+    Args:
+        degree, fan_out: (C,) int64, below 2**31.
+        word: (C,) 32-bit words, one for each column; the draws are hashes of them.
+        width: the largest fan-out; what lies below a column's own is to be left unread.
+    """
+    slot = torch.arange(width, device=degree.device)[:, None]
+    last = degree - fan_out + slot  # (width, C): j
+    draws: Tensor = (mix((word + slot * GOLDEN) & LOW_32_BITS) * (last + 1)) >> 32  # t
+    chosen, last = draws.int(), last.int()
+    for i in range(1, width):
+        taken = (chosen[:i] == chosen[i]).view(torch.uint8).amax(0)  # `any` takes three times as long on a CPU
+        torch.where(taken != 0, last[i], chosen[i], out=chosen[i])
+    return chosen
+
+
+def permuted(places: Tensor, *, size: int, seed: int) -> Tensor:
+    """The numbers at these places of a random order of 0 .. size - 1."""
+    high = max(1, int(size**0.5))
+    low = -(-size // high)  # high * low >= size, by less than `high`
+    keys = [child_seed(seed, number) for number in range(_NUM_ROUNDS)]
+    result = _feistel(places, high, low, keys)
+    beyond = result >= size
+    while bool(beyond.any()):
+        result = torch.where(beyond, _feistel(result, high, low, keys), result)
+        beyond = result >= size
+    return result
+
+
+def _feistel(numbers: Tensor, high: int, low: int, keys: list[int]) -> Tensor:
+    """A bijection of 0 .. high * low - 1."""
+    a, b = numbers // low, numbers % low
+    for first, second in zip(keys[::2], keys[1::2], strict=True):
+        a = (a + hash32(b, first)) % high
+        b = (b + hash32(a, second)) % low
+    return a * low + b
+
+
+# Where a node's neighbours of one relation stand, so that any of them can be reached in O(1).
+#
+# Rows of a graph are sorted by source. The sampler wants those of one relation side by side, and the older ones of them
+# first: `order` says how. A graph whose rows are in that order already (one relation and no times; or ids that grow
+# with time) needs none. The graph is looked at a block of rows at a time: it may be larger than memory.
+
+
+SourceTimes = Callable[[slice], Tensor]  # of some successive edges
+
+EDGES_PER_BLOCK = 1 << 26
+ALWAYS = torch.iinfo(torch.int64).min  # the time of a node that has none: never newer than a root
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """A graph's edges by (node, relation, time).
+
+    Args:
+        indptr: (N + 1,) the graph's own.
+        ends: (N, R) int32, where each relation's edges end, counted from the start of the node's row; None for one
+            relation.
+        order: (E,) the edge at each place; None where edge and place are the same number.
+        sources: (E,) the graph's own `indices`.
+        times: (N,) int64, `ALWAYS` where a node has none; None where time is not looked at.
+    """
+
+    indptr: Tensor
+    ends: Tensor | None
+    order: Tensor | None
+    sources: Tensor
+    times: Tensor | None
+
+    @classmethod
+    def of(cls, graph: Graph, *, with_times: bool) -> Rows:
+        times = node_times(graph) if with_times else None
+        num_relations = num_relations_of(graph)
+        source_times = None if times is None else lambda edges: times[graph.indices[edges].long()]
+        return cls(graph.indptr, *sort_rows(graph, num_relations, source_times), graph.indices, times)
+
+    @property
+    def num_relations(self) -> int:
+        return 1 if self.ends is None else int(self.ends.shape[1])
+
+    def segments(self, nodes: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """(F, R) where each node's edges of each relation start, and how many there are; with `before` (F,), only
+        those from nodes that are not newer than that."""
+        start = self.indptr.index_select(0, nodes)[:, None]  # (F, 1)
+        if self.ends is None:
+            degree = self.indptr.index_select(0, nodes + 1)[:, None] - start
+        else:
+            ends = self.ends.index_select(0, nodes).long()
+            begins = torch.nn.functional.pad(ends[:, :-1], (1, 0))
+            start, degree = start + begins, ends - begins
+        if before is not None:
+            degree = self._count_old(start, degree, before[:, None])
+        return start, degree
+
+    def degrees(
+        self, nodes: Tensor, before: Tensor | None, weight_starts: Tensor | None, relations: list[int] | None = None
+    ) -> Tensor:
+        """(F,) how many edges `segments` has for each node, or what they weigh (see `weight_starts`); of these
+        relations, or of all."""
+        start, degree = self.segments(nodes, before)
+        if relations is not None:
+            start, degree = start[:, relations], degree[:, relations]
+        if weight_starts is not None:
+            degree = weight_starts[start + degree] - weight_starts[start]
+        return degree.sum(1).float()
+
+    def weight_starts(self, weights: Tensor) -> Tensor:
+        """(E + 1,) what all edges at earlier places weigh. In double precision, which adds up ordinary weights without
+        rounding, so that parts of a graph say what the whole says."""
+        ordered = weights if self.order is None else weights.index_select(0, self.order)
+        return torch.nn.functional.pad(ordered.cumsum(0, dtype=torch.float64), (1, 0))
+
+    def edges(self, places: Tensor) -> Tensor:
+        """The ids of the edges at these places."""
+        return places if self.order is None else self.order.index_select(0, places)
+
+    def _count_old(self, start: Tensor, degree: Tensor, before: Tensor) -> Tensor:
+        """How many leading edges of each segment come from nodes not newer than `before`: bisection."""
+        low, high = torch.zeros_like(degree), degree.clone()
+        for _ in range(int(degree.max()).bit_length() if degree.numel() else 0):
+            middle = (low + high) // 2
+            place = (start + middle).clamp(max=max(0, len(self.sources) - 1))
+            is_old = (self._times_at(self.edges(place.flatten())).view(place.shape) <= before) & (middle < high)
+            low, high = torch.where(is_old, middle + 1, low), torch.where(is_old, high, torch.minimum(middle, high))
+        return low
+
+    def _times_at(self, edges: Tensor) -> Tensor:
+        """When the nodes that these edges come from were new."""
+        assert self.times is not None
+        return self.times.index_select(0, self.sources.index_select(0, edges).long())
+
+
+def sort_rows(
+    graph: Graph, num_relations: int, source_times: SourceTimes | None
+) -> tuple[Tensor | None, Tensor | None]:
+    """`ends` and `order` of a graph whose edges come from nodes of these times."""
+    ends = None
+    if num_relations > 1:
+        ends = torch.cat([_relation_ends(block, num_relations) for block in _blocks(graph, source_times)])
+    return ends, _order(graph, source_times)
+
+
+def num_relations_of(graph: Graph) -> int:
+    """How many relations edges may have: the named ones, or as many as occur."""
+    if graph.edge_types is None:
+        return 1
+    return len(graph.edge_type_names) or (int(graph.edge_types.max()) + 1 if graph.num_edges else 1)
+
+
+def node_times(graph: Graph) -> Tensor:
+    """(N,) int64 in an order that only comparisons look at; `ALWAYS` for a node without a time."""
+    times = graph.node_times
+    assert times is not None
+    if not times.is_floating_point():
+        return times.long()
+    ranks = torch.unique(times.nan_to_num(nan=-torch.inf), return_inverse=True)[1]  # fractions stay apart
+    return torch.where(times.isnan(), ALWAYS, ranks)
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """Some successive rows of a graph: the edges into them, each with its row (counted from the block's first) and the
+    keys that it is to be sorted by, the least important first."""
+
+    num_rows: int
+    first_edge: int
+    rows: Tensor
+    types: Tensor | None
+    keys: list[Tensor]
+
+
+def _blocks(graph: Graph, source_times: SourceTimes | None) -> Iterator[_Block]:
+    first = 0
+    while first < graph.num_nodes:
+        begin = int(graph.indptr[first])
+        wanted = torch.tensor(begin + EDGES_PER_BLOCK, device=graph.device)
+        last = max(first + 1, int(torch.searchsorted(graph.indptr, wanted, right=True)) - 1)
+        last = min(last, graph.num_nodes)
+        edges = slice(begin, int(graph.indptr[last]))
+        degrees = graph.indptr[first : last + 1].diff()
+        rows = torch.repeat_interleave(torch.arange(last - first, device=graph.device), degrees)
+        types = None if graph.edge_types is None else graph.edge_types[edges].long()
+        keys = [] if source_times is None else [source_times(edges)]
+        yield _Block(last - first, begin, rows, types, keys if types is None else [*keys, types])
+        first = last
+
+
+def _relation_ends(block: _Block, num_relations: int) -> Tensor:
+    assert block.types is not None
+    counts = torch.bincount(block.rows * num_relations + block.types, minlength=block.num_rows * num_relations)
+    return counts.view(block.num_rows, num_relations).cumsum(1).int()
+
+
+def _order(graph: Graph, source_times: SourceTimes | None) -> Tensor | None:
+    """Edges by (row, relation, time, as they were), or None where they are so already."""
+    if graph.edge_types is None and source_times is None:
+        return None
+    if all(_is_sorted(block) for block in _blocks(graph, source_times)):
+        return None
+    orders = [block.first_edge + _sorted_order(block) for block in _blocks(graph, source_times)]
+    return torch.cat(orders)
+
+
+def _is_sorted(block: _Block) -> bool:
+    ahead = torch.zeros(max(0, len(block.rows) - 1), dtype=torch.bool, device=block.rows.device)
+    for key in [*block.keys, block.rows]:  # the last key that differs decides
+        ahead = torch.where(key[1:] == key[:-1], ahead, key[1:] < key[:-1])
+    return not bool(ahead.any())
+
+
+def _sorted_order(block: _Block) -> Tensor:
+    order = torch.arange(len(block.rows), device=block.rows.device)
+    for key in [*block.keys, block.rows]:
+        order = order[torch.sort(key[order], stable=True).indices]
+    return order
+
+
+class Drawn(NamedTuple):
+    """Edges drawn for a frontier, row by row."""
+
+    counts: Tensor  # (F,) how many each row has
+    edges: Tensor  # (E,) their ids
+    sources: Tensor  # (E,) where they come from
+    rows: Tensor  # (E,) whose they are, counted within the frontier
+    factors: Tensor | None  # (E,) how many edges each stands for: d / k
+
+
+class Pairs(NamedTuple):
+    """(F * R,) for each pair of node and relation: where its edges start, how many there are and are drawn."""
+
+    start: Tensor
+    degree: Tensor
+    drawn: Tensor
+
+
+def draw_edges(
+    rows: Rows,
+    nodes: Tensor,
+    fan_outs: list[int],
+    *,
+    seeds: list[int],
+    owners: Tensor | None = None,
+    roots: Tensor | None = None,
+    before: Tensor | None = None,
+    with_factors: bool = True,
+) -> Drawn:
+    """min(d, k) of the d edges of each relation into each node.
+
+    Args:
+        nodes: (F,) the frontier.
+        fan_outs: k for each relation.
+        seeds: one to hash roots with, then one for each relation.
+        owners, roots: (F,) the number of each node's root, and (B,) the roots, where draws depend on the root.
+        before: (F,) leave out edges from nodes newer than that.
+        with_factors: whether to say how many edges each one stands for.
+    """
+    device, num_relations = nodes.device, rows.num_relations
+    start, degree = (part.flatten() for part in rows.segments(nodes, before))
+    if num_relations == 1:
+        count = degree.clamp(max=fan_outs[0])
+    else:
+        count = torch.minimum(degree.view(-1, num_relations), torch.tensor(fan_outs, device=device)).flatten()
+    ends = count.cumsum(0)
+    num_drawn = int(ends[-1]) if len(ends) else 0
+    begins = ends - count
+    pairs = torch.repeat_interleave(count, output_size=num_drawn)
+    places = (start - begins).index_select(0, pairs)
+    places += torch.arange(num_drawn, device=device)
+    cut = (degree > count).logical_and_(count > 0).nonzero().squeeze(1)  # pairs of which only a part is drawn
+    if len(cut):
+        words = _words(nodes, owners, roots, seeds).index_select(0, cut)
+        num_chosen = count.index_select(0, cut)
+        width = (
+            int(num_chosen.max()) if num_relations > 1 else fan_outs[0]
+        )  # a relation that is taken whole may be wide
+        chosen = choose_positions(degree.index_select(0, cut), num_chosen, words, width=width)
+        slot = torch.arange(width, device=device)[:, None]
+        into, chosen = begins.index_select(0, cut) + slot, chosen + start.index_select(0, cut)
+        if num_relations > 1:  # fan-outs differ
+            is_wanted = slot < num_chosen
+            into, chosen = into[is_wanted], chosen[is_wanted]
+        places.scatter_(0, into.flatten(), chosen.flatten())  # `places[into] = chosen` takes four times as long
+    factors = None
+    if with_factors:  # float64: a quotient that is rounded once, on every device
+        factors = (degree.double() / count.clamp(min=1)).float().index_select(0, pairs)
+    edges = rows.edges(places)
+    return Drawn(
+        count if num_relations == 1 else count.view(-1, num_relations).sum(1),
+        edges,
+        rows.sources.index_select(0, edges).long(),
+        pairs if num_relations == 1 else pairs // num_relations,
+        factors,
+    )
+
+
+def _words(nodes: Tensor, owners: Tensor | None, roots: Tensor | None, seeds: list[int]) -> Tensor:
+    """(F * R,) the hash that the draws of each pair are made from."""
+    if owners is not None:
+        nodes = nodes ^ (hash32(roots, seeds[0]).index_select(0, owners) << 31)
+    return torch.stack([hash32(nodes, seed) for seed in seeds[1:]], dim=1).flatten()

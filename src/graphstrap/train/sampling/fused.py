@@ -1,0 +1,221 @@
+"""Sampling as a fixed row of Triton kernels: no size is read back until the batch is whole, so that all of them can be
+captured as one CUDA graph and replayed. The same bits as `Sampler` draws with any other means.
+
+Every array has room for the most that the fan-outs allow; how much of it is used lives on the device, in `ends`:
+
+    ends[0], ends[1], ...    nodes within 0, 1, ... hops        ends[H + 1], ...    edges after 0, 1, ... hops
+
+    begin     roots take the first places
+    a hop     count edges, prefix sum, draw them (the earlier place wins), mark those that found a node, prefix sum,
+              give the found nodes their places
+    finish    places of all sources; degrees of the last hop; the table of places is cleared
+
+For merged batches of one relation and no times or weights: what a GCN on a plain graph is trained on. Everything else
+is sampled hop by hop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from graphstrap.graph import Graph
+from graphstrap.graph.keep import child_seed
+from graphstrap.ops._triton.launch import IS_AVAILABLE, launch
+from graphstrap.train.sampling import fused_kernels as kernels
+from graphstrap.train.sampling.subgraph import NOT_FOUND
+
+MAX_WIDTH = 256  # slots of a draw
+MOST_NODES = 1 << 24  # room for a batch
+_BLOCK = 512
+_MOST_CAPTURED = 4
+
+if IS_AVAILABLE:
+    import triton
+
+
+@dataclass(frozen=True, eq=False)
+class Buffers:
+    """Room for a batch, and for what it is made with."""
+
+    roots: Tensor
+    seeds: Tensor  # (H,)
+    ends: Tensor  # (2 H + 2,)
+    nodes: Tensor
+    edges: Tensor
+    sources: Tensor
+    indices: Tensor
+    factors: Tensor
+    missing: Tensor
+    indptr: Tensor
+    starts: Tensor
+    degrees: Tensor
+    counts: Tensor
+    sums: Tensor
+    marks: Tensor
+    ranks: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """A batch's arrays, cut to size, and its sizes hop by hop."""
+
+    nodes: Tensor
+    edges: Tensor
+    indices: Tensor
+    indptr: Tensor
+    factors: Tensor | None
+    missing: Tensor | None
+    hop_offsets: tuple[int, ...]
+
+
+class FusedSampler:
+    """Draws merged batches of a plain graph; `places` is the sampler's own table."""
+
+    def __init__(self, graph: Graph, fan_outs: list[int], *, places: Tensor, unbiased: bool) -> None:
+        self.graph, self.fan_outs, self.places, self.unbiased = graph, fan_outs, places, unbiased
+        self._seen: set[int] = set()
+        self._captured: dict[int, tuple[Buffers, torch.cuda.CUDAGraph]] = {}
+
+    @staticmethod
+    def can(graph: Graph, fan_outs: list[list[int]]) -> bool:
+        """Whether batches of this graph are of the kind that is made here."""
+        is_plain = len(graph.features) == 1 and graph.edge_types is None and graph.edge_weights is None
+        return IS_AVAILABLE and is_plain and bool(fan_outs) and all(0 < row[0] <= MAX_WIDTH for row in fan_outs)
+
+    def sizes(self, num_roots: int) -> list[int]:
+        """The most nodes that 0, 1, ... hops may find."""
+        return list(accumulate(self.fan_outs, lambda size, fan_out: size * fan_out, initial=num_roots))
+
+    def has_room(self, num_roots: int) -> bool:
+        return num_roots > 0 and sum(self.sizes(num_roots)) <= MOST_NODES
+
+    def sample(self, roots: Tensor, seed: int) -> Drawn:
+        """The batch around different roots; `seed` is that of the step."""
+        seeds = torch.tensor([child_seed(seed, hop, 0) for hop in range(len(self.fan_outs))])
+        if not roots.is_cuda:
+            return self._eager(roots, seeds)
+        seeds = seeds.pin_memory().to(roots.device, non_blocking=True)
+        size = len(roots)
+        if size not in self._seen:  # kernels are compiled by a first run
+            self._seen.add(size)
+            return self._eager(roots, seeds)
+        if size not in self._captured and len(self._captured) < _MOST_CAPTURED:
+            self._captured[size] = self._capture(size)
+        if size not in self._captured:
+            return self._eager(roots, seeds)
+        buffers, replay = self._captured[size]
+        buffers.roots.copy_(roots, non_blocking=True)
+        buffers.seeds.copy_(seeds, non_blocking=True)
+        replay.replay()
+        return self._cut(buffers, copied=True)
+
+    def _eager(self, roots: Tensor, seeds: Tensor) -> Drawn:
+        buffers = self._allocate(len(roots))
+        buffers.roots.copy_(roots)
+        buffers.seeds.copy_(seeds)
+        self._run(buffers)
+        return self._cut(buffers, copied=False)
+
+    def _capture(self, size: int) -> tuple[Buffers, torch.cuda.CUDAGraph]:
+        buffers, replay = self._allocate(size), torch.cuda.CUDAGraph()
+        stream = torch.cuda.Stream(self.graph.device)  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream(self.graph.device))
+        with torch.cuda.graph(replay, stream=stream, capture_error_mode="thread_local"):
+            self._run(buffers)
+        torch.cuda.current_stream(self.graph.device).wait_stream(stream)
+        return buffers, replay
+
+    def _allocate(self, num_roots: int) -> Buffers:
+        device, sizes = self.graph.device, self.sizes(num_roots)
+        num_nodes, num_edges, num_hops = sum(sizes), sum(sizes[1:]), len(self.fan_outs)
+
+        def room(size: int, dtype: torch.dtype = torch.int64) -> Tensor:
+            return torch.empty(size, dtype=dtype, device=device)
+
+        ends = torch.zeros(2 * num_hops + 2, dtype=torch.int64, device=device)
+        ends[0] = num_roots
+        return Buffers(
+            roots=room(num_roots),
+            seeds=room(num_hops),
+            ends=ends,
+            nodes=room(num_nodes),
+            edges=room(num_edges),
+            sources=room(num_edges),
+            indices=room(num_edges, torch.int32),
+            factors=room(num_edges if self.unbiased else 1, torch.float32),
+            missing=room(num_nodes, torch.float32),
+            indptr=torch.zeros(num_nodes + 1, dtype=torch.int64, device=device),
+            starts=room(sizes[-2]),
+            degrees=room(sizes[-2]),
+            counts=room(sizes[-2]),
+            sums=room(sizes[-2]),
+            marks=room(sizes[-1]),
+            ranks=room(sizes[-1]),
+        )
+
+    def _run(self, b: Buffers) -> None:
+        """Every kernel of a batch, in order; nothing waits for the device."""
+        graph, num_hops = self.graph, len(self.fan_outs)
+        sizes = self.sizes(len(b.roots))
+
+        def blocks(size: int) -> tuple[int]:
+            return (triton.cdiv(size, _BLOCK),)
+
+        launch(kernels.begin_kernel, blocks(sizes[0]))(b.roots, b.nodes, self.places, sizes[0], block=_BLOCK)
+        for hop, fan_out in enumerate(self.fan_outs):
+            rows, drawn, which = sizes[hop], sizes[hop + 1], {"hop": hop, "block": _BLOCK}
+            launch(kernels.count_kernel, blocks(rows))(
+                b.nodes, graph.indptr, b.ends, b.starts, b.degrees, b.counts, fan_out, rows, **which
+            )
+            torch.cumsum(b.counts[:rows], 0, out=b.sums[:rows])
+            num_slots = triton.next_power_of_2(fan_out)
+            num_lanes = max(1, min(32, 2048 // num_slots))
+            launch(kernels.draw_kernel, (triton.cdiv(rows, num_lanes),))(
+                *(b.nodes, graph.indices, b.seeds, b.ends, b.starts, b.degrees, b.counts, b.sums, self.places),
+                *(b.edges, b.sources, b.factors, b.indptr),
+                hop=hop,
+                num_hops=num_hops,
+                has_factors=self.unbiased,
+                width=fan_out,
+                num_slots=num_slots,
+                num_lanes=num_lanes,
+            )
+            launch(kernels.mark_kernel, blocks(drawn))(
+                b.sources, self.places, b.ends, b.sums, b.marks, drawn, rows - 1, num_hops=num_hops, **which
+            )
+            torch.cumsum(b.marks[:drawn], 0, out=b.ranks[:drawn])
+            launch(kernels.place_kernel, blocks(drawn))(
+                *(b.sources, self.places, b.nodes, b.ends, b.sums, b.marks, b.ranks, drawn, rows - 1),
+                num_hops=num_hops,
+                **which,
+            )
+        launch(kernels.source_kernel, blocks(sum(sizes[1:])))(
+            b.sources, self.places, b.ends, b.indices, num_hops=num_hops, block=_BLOCK
+        )
+        launch(kernels.finish_kernel, blocks(sum(sizes)))(
+            *(b.nodes, graph.indptr, self.places, b.ends, b.indptr, b.missing, NOT_FOUND),
+            num_hops=num_hops,
+            block=_BLOCK,
+        )
+
+    def _cut(self, b: Buffers, *, copied: bool) -> Drawn:
+        """What of the buffers is used; as copies where they are to be used again."""
+        ends, num_hops = b.ends.tolist(), len(self.fan_outs)  # the one wait
+        num_nodes, num_edges = ends[num_hops], ends[-1]
+
+        def cut(tensor: Tensor, size: int) -> Tensor:
+            return tensor[:size].clone() if copied else tensor[:size]
+
+        return Drawn(
+            cut(b.nodes, num_nodes),
+            cut(b.edges, num_edges),
+            cut(b.indices, num_edges),
+            cut(b.indptr, num_nodes + 1),
+            cut(b.factors, num_edges) if self.unbiased else None,
+            cut(b.missing, num_nodes) if self.unbiased else None,
+            tuple(ends[: num_hops + 1]),
+        )

@@ -1,0 +1,188 @@
+"""Neighbour sampling: a small graph around some roots, of which each node has at most a given number of neighbours.
+
+    hop h:   every node that hop h - 1 found first gets min(d, k) of its d incoming edges of each relation,
+             k = fan_outs[h][relation], drawn without replacement
+    order:   roots, then what hop 1 found, then hop 2, ...; each in the order in which they were found
+
+Which edges are drawn is a hash of (seed, step, node, relation, hop), and of the root where every root has a subgraph of
+its own (`disjoint`); never of a place in the batch. Where semantics are per root (`by_time`: only nodes that are not
+newer than the root), subgraphs must be disjoint; otherwise nodes that several roots reach are merged.
+
+With `unbiased`, what was left out is made up for, so that sums over neighbours have the whole graph's expectation: an
+edge drawn with probability k / d gets d / k times its weight, and the nodes of the last hop, which have no edges at
+all, keep their in-degree in `missing_degrees`. If the fan-outs cover every neighbour, a GCN of as many layers as there
+are hops gives the roots the embeddings that it gives them in the whole graph.
+
+Cost of a batch: O(edges drawn), whatever the degrees; the scratch table takes 4 bytes for each node of the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from graphstrap.errors import InputError
+from graphstrap.graph import Graph
+from graphstrap.graph.keep import child_seed
+from graphstrap.train.sampling import draw as _edges
+from graphstrap.train.sampling import triton as _triton
+from graphstrap.train.sampling.draw import ALWAYS, Drawn, Rows, num_relations_of
+from graphstrap.train.sampling.fused import FusedSampler
+from graphstrap.train.sampling.subgraph import NOT_FOUND, Found, Hop, assemble, make_batch
+
+FanOuts = Sequence[int | Mapping[str, int]]
+
+SAMPLING_BRANCH = 1_000_033
+
+
+class Sampler:
+    """Draws batches around roots.
+
+    Args:
+        graph: where to draw from; batches live on its device.
+        fan_outs: one entry for each hop: a number for every relation, or one for each relation by name ("*" for those
+            not named, else 0).
+        disjoint: every root gets a subgraph of its own.
+        by_time: leave out nodes newer than the root.
+        unbiased: weigh edges by how many they stand for.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        fan_outs: FanOuts,
+        *,
+        disjoint: bool = False,
+        by_time: bool = False,
+        unbiased: bool = True,
+    ) -> None:
+        if by_time and not disjoint:
+            raise InputError("sampling by time is per root: set sampling.disjoint = true with sampling.by_time")
+        if by_time and graph.node_times is None:
+            raise InputError("sampling by time needs a time for every node: give a time column, or by_time = false")
+        self.graph, self.disjoint, self.unbiased = graph, disjoint, unbiased
+        self.rows = Rows.of(graph, with_times=by_time)
+        self.fan_outs = [fan_out_row(graph, entry) for entry in fan_outs]
+        self.relations, self.leaves_out = sampled_relations(self.fan_outs), leaves_out(self.fan_outs)
+        self._degrees: Tensor | None = None
+        self._weight_starts: Tensor | None = None
+        self.places_table: Tensor | None = None
+        self.fused: FusedSampler | None = None
+        if not disjoint:
+            self.places_table = torch.full((graph.num_nodes,), NOT_FOUND, dtype=torch.int32, device=graph.device)
+            if graph.device.type == "cuda" and FusedSampler.can(graph, self.fan_outs):
+                row = [fan_outs[0] for fan_outs in self.fan_outs]
+                self.fused = FusedSampler(graph, row, places=self.places_table, unbiased=unbiased)
+
+    def sample(self, roots: Tensor, *, seed: int, step: int = 0, are_distinct: bool = False) -> Graph:
+        """The batch around these nodes, without features or labels: see `Gatherer`.
+
+        `are_distinct` says that no root comes twice, which need not be checked then.
+        """
+        roots = roots.to(self.graph.device)
+        owners = torch.arange(len(roots), device=roots.device) if self.disjoint else None
+        step_seed = child_seed(seed, SAMPLING_BRANCH, step)
+        if self.fused is not None and are_distinct and self.fused.has_room(len(roots)):
+            whole = self.fused.sample(roots, step_seed)
+            return make_batch(
+                self.graph,
+                nodes=whole.nodes,
+                edges=whole.edges,
+                indptr=whole.indptr,
+                indices=whole.indices,
+                weights=whole.factors,
+                num_roots=len(roots),
+                missing_degrees=whole.missing,
+                hop_offsets=whole.hop_offsets,
+            )
+        with Found(
+            roots, owners, places=self.places_table, num_nodes=self.graph.num_nodes, check=not are_distinct
+        ) as found:
+            hops, frontier = [], slice(0, len(roots))
+            for hop, fan_outs in enumerate(self.fan_outs):
+                nodes, owners = found.nodes(frontier)
+                drawn = self._draw(nodes, owners, roots, fan_outs, child_seed(step_seed, hop))
+                places = found.add(drawn.sources, None if owners is None else owners.index_select(0, drawn.rows))
+                hops.append(Hop(drawn.counts, places, drawn.edges, drawn.factors))
+                frontier = slice(frontier.stop, found.num_nodes)
+            missing = None
+            if self.unbiased:
+                nodes, owners = found.nodes(None if self.leaves_out else frontier)
+                degrees = self._degrees_of(nodes, self._times_of_roots(owners, roots))
+                missing = missing_degrees(degrees, hops, num_nodes=found.num_nodes)
+            return assemble(self.graph, found, hops, num_roots=len(roots), missing_degrees=missing)
+
+    def _draw(self, nodes: Tensor, owners: Tensor | None, roots: Tensor, fan_outs: list[int], seed: int) -> Drawn:
+        draw_edges = _edges.draw_edges
+        if nodes.is_cuda and _triton.IS_AVAILABLE and max(fan_outs) <= _triton.MAX_WIDTH:
+            draw_edges = _triton.draw_edges
+        relations = range(self.rows.num_relations)
+        return draw_edges(
+            self.rows,
+            nodes,
+            fan_outs,
+            seeds=[seed, *(child_seed(seed, relation) for relation in relations)],
+            owners=owners,
+            roots=roots,
+            before=self._times_of_roots(owners, roots),
+            with_factors=self.unbiased,
+        )
+
+    def _times_of_roots(self, owners: Tensor | None, roots: Tensor) -> Tensor | None:
+        """(F,) the time of each node's root; a root without one sees everything."""
+        if self.rows.times is None:
+            return None
+        assert owners is not None
+        times = self.rows.times.index_select(0, roots)
+        return torch.where(times == ALWAYS, torch.iinfo(torch.int64).max, times).index_select(0, owners)
+
+    def _degrees_of(self, nodes: Tensor, before: Tensor | None) -> Tensor:
+        """(F,) how many edges of the relations that are sampled go into each node, or what they weigh."""
+        weights = self.graph.edge_weights
+        if before is not None or self.relations is not None:
+            if weights is not None and self._weight_starts is None:
+                self._weight_starts = self.rows.weight_starts(weights)
+            return self.rows.degrees(nodes, before, self._weight_starts, self.relations)
+        if self._degrees is None:
+            sums = None if weights is None else torch.segment_reduce(weights, "sum", offsets=self.graph.indptr)
+            self._degrees = self.graph.in_degrees.float() if sums is None else sums
+        return self._degrees.index_select(0, nodes)
+
+
+def fan_out_row(graph: Graph, entry: int | Mapping[str, int]) -> list[int]:
+    """One hop's fan-out for every relation of a graph."""
+    if isinstance(entry, int):
+        row = [entry] * num_relations_of(graph)
+    else:
+        unknown = [name for name in entry if name not in ("*", *graph.edge_type_names)]
+        if unknown:
+            known = ", ".join(graph.edge_type_names) or "none"
+            raise InputError(f"there is no edge type {unknown[0]!r}: this graph has {known}")
+        names = graph.edge_type_names or ("*",) * num_relations_of(graph)
+        row = [entry.get(name, entry.get("*", 0)) for name in names]
+    if min(row) < 0:
+        raise InputError(f"fan-outs are numbers from 0 up, got {entry!r}")
+    return row
+
+
+def sampled_relations(fan_outs: Sequence[Sequence[int]]) -> list[int] | None:
+    """Those that any hop draws from; None where it is all of them. The others are as if they were not there."""
+    drawn = [any(column) for column in zip(*fan_outs, strict=True)]
+    return None if all(drawn) else [relation for relation, is_drawn in enumerate(drawn) if is_drawn]
+
+
+def leaves_out(fan_outs: Sequence[Sequence[int]]) -> bool:
+    """Whether inner nodes may have edges of which none is drawn."""
+    return not all(all(row) for row in fan_outs)
+
+
+def missing_degrees(degrees: Tensor, hops: Sequence[Hop], *, num_nodes: int) -> Tensor:
+    """(N,) the degrees of nodes that have no edges in the batch, 0 for all others; `degrees` are those of the last
+    nodes, or of all."""
+    missing = torch.cat([degrees.new_zeros(num_nodes - len(degrees)), degrees])
+    if len(degrees) == num_nodes and hops:
+        counts = torch.cat([hop.counts for hop in hops])
+        missing[: len(counts)].masked_fill_(counts > 0, 0.0)
+    return missing

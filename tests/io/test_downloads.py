@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graphstrap.errors import InputError
+from graphstrap.io import downloads as _downloads
+from graphstrap.io.datasets import DATASETS, Published, describe, load
+from graphstrap.io.pyg import import_pyg
+from offline import make_folders
+from raw_files import make_raw, make_wikics, save_local, write_planetoid, write_ppi
+from same_graph import assert_same_data
+
+PUBLISHED = {name: source for name, source in DATASETS.items() if isinstance(source, Published)}
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return make_folders(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def online(folders: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """As if every host answered."""
+    monkeypatch.setattr(_downloads, "connection_problem", lambda host: None)
+    return folders
+
+
+@pytest.mark.parametrize(
+    ("name", "dataset", "raw_name"),
+    [
+        ("amazon-photo", "Amazon", "amazon_electronics_photo.npz"),
+        ("coauthor-cs", "Coauthor", "ms_academic_cs.npz"),
+        ("dblp", "CitationFull", "dblp.npz"),
+    ],
+)
+def test_a_download_gives_the_same_graph_as_the_file(
+    name: str, dataset: str, raw_name: str, online: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words, links, labels = make_raw(seed=1)
+
+    def download(self: Any) -> None:
+        Path(self.raw_dir).mkdir(parents=True, exist_ok=True)
+        parts = {f"attr_{key}": getattr(words, key) for key in ("data", "indices", "indptr", "shape")}
+        parts |= {f"adj_{key}": getattr(links, key) for key in ("data", "indices", "indptr", "shape")}
+        np.savez(Path(self.raw_dir) / raw_name, labels=labels, **parts)
+
+    monkeypatch.setattr(getattr(import_pyg("datasets"), dataset), "download", download)
+    downloaded = load(name)
+    assert [path.name for path in (online / "cache").iterdir()] == [f"{name}.npz"]
+    monkeypatch.setattr(_downloads, "connection_problem", lambda host: "no connection")
+    kept = load(name)
+    save_local(online / "data" / f"{PUBLISHED[name].stem}.npz", words, links, labels)
+    local = load(name)
+    assert_same_data(downloaded, kept)
+    assert_same_data(downloaded, local)
+    assert local.is_symmetric
+    assert local.x is not None
+    assert set(local.x.values.tolist()) == {1.0}  # type: ignore[union-attr]
+
+
+def test_citeseer_gives_its_nodes_without_a_label_class_0(online: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words, links, labels = make_raw(seed=2, num_nodes=560)
+    links = ((links + links.T) > 0).tolil()
+    isolated, shuffled = [545, 552], [555, 550, 559]
+    test = [*shuffled, *(node for node in range(540, 560) if node not in isolated + shuffled)]
+    links[isolated, :] = links[:, isolated] = 0
+    words = words.tolil()
+    words[isolated] = 0
+    links, words = links.tocsr(), words.tocsr()
+
+    def download(self: Any) -> None:
+        write_planetoid(Path(self.raw_dir), words, links, labels, train=20, test=test)
+
+    monkeypatch.setattr(import_pyg("datasets").Planetoid, "download", download)
+    downloaded = load("citeseer")
+    labels[isolated] = -1
+    masks = {f"{part}_mask": np.zeros(560, dtype=bool) for part in ("train", "val", "test")}
+    masks["train_mask"][:20] = masks["val_mask"][20:520] = masks["test_mask"][test] = True
+    save_local(online / "data" / "planetoid_citeseer.npz", words, links, labels, **masks)
+    local = load("citeseer")
+    assert_same_data(downloaded, local)
+    assert local.labels is not None
+    assert local.labels[isolated].tolist() == [0, 0]
+
+
+def test_wikics_and_ppi_are_downloaded_in_their_own_format(online: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def download_url(url: str, folder: str) -> str:
+        path = Path(folder) / url.rpartition("/")[2]
+        path.write_text(json.dumps(make_wikics()) if path.suffix == ".json" else "zipped", encoding="utf-8")
+        return str(path)
+
+    monkeypatch.setattr(import_pyg(), "download_url", download_url)
+    monkeypatch.setattr(import_pyg(), "extract_zip", lambda path, folder: write_ppi(Path(folder)))
+    wikics, ppi = load("wikics"), load("ppi")
+    (online / "data" / "wikics").mkdir()
+    (online / "data" / "wikics" / "data.json").write_text(json.dumps(make_wikics()), encoding="utf-8")
+    write_ppi(online / "data" / "ppi" / "raw")
+    for path in (online / "cache").iterdir():
+        path.unlink()
+    assert_same_data(load("wikics"), wikics)
+    assert_same_data(load("ppi"), ppi)
+    assert {info.name for info in describe() if info.on_disk} == {"stdlib", "digits", "arxiv-like", "wikics", "ppi"}
+
+
+def test_ogbn_arxiv_comes_through_the_ogb_package(online: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = online / "ogb"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "nodeproppred.py").write_text(
+        "import numpy as np\n"
+        "class NodePropPredDataset:\n"
+        "    def __init__(self, name, root): assert name == 'ogbn-arxiv'\n"
+        "    def __getitem__(self, index):\n"
+        "        edges, years = np.array([[0, 1, 1], [1, 2, 0]]), np.array([[2001], [2002], [2003]])\n"
+        "        graph = {'edge_index': edges, 'node_feat': np.ones((3, 2)), 'num_nodes': 3, 'node_year': years}\n"
+        "        return graph, np.array([[4], [0], [1]])\n"
+        "    def get_idx_split(self):\n"
+        "        return {'train': np.array([0]), 'valid': np.array([2]), 'test': np.array([1])}\n",
+        encoding="utf-8",
+    )
+    monkeypatch.syspath_prepend(str(online))
+    graph = load("ogbn-arxiv")
+    assert graph.num_edges == 4
+    assert graph.labels is not None
+    assert graph.labels.tolist() == [4, 0, 1]
+    assert graph.node_times is not None
+    assert graph.node_times.tolist() == [2001, 2002, 2003]
+    assert graph.splits is not None
+    assert graph.splits.val[:, 0].tolist() == [False, False, True]
+    assert_same_data(load("ogbn-arxiv"), graph)
+    for module in ("ogb", "ogb.nodeproppred"):
+        del sys.modules[module]
+
+
+def test_without_the_ogb_package_the_message_says_how_to_install_it(folders: Path) -> None:
+    with pytest.raises(InputError, match=r"pip install 'graphstrap\[ogb\]'"):
+        load("ogbn-arxiv")
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLISHED if name != "ogbn-arxiv"])
+def test_offline_one_sentence_at_once_and_nothing_left_behind(name: str, folders: Path) -> None:
+    begin = time.perf_counter()
+    with pytest.raises(InputError) as caught:
+        load(name)
+    assert time.perf_counter() - begin < 5
+    stem = PUBLISHED[name].stem
+    assert str(caught.value).startswith(
+        f"{name} is not in $GRAPHSTRAP_DATA ({folders / 'data'}) and could not be downloaded"
+    )
+    assert str(caught.value).endswith(f"put {stem}.npz there or connect")
+    assert "no connection to" in str(caught.value)
+    assert not (folders / "cache").exists() or not list((folders / "cache").iterdir())
+
+
+def test_a_download_that_breaks_off_leaves_nothing_behind(online: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def download(self: Any) -> None:
+        Path(self.raw_dir).mkdir(parents=True, exist_ok=True)
+        (Path(self.raw_dir) / "amazon_electronics_photo.npz").write_bytes(b"half")
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(import_pyg("datasets").Amazon, "download", download)
+    with pytest.raises(InputError, match="TimeoutError: timed out"):
+        load("amazon-photo")
+    assert not list((online / "cache").iterdir())
+
+
+def test_a_host_that_never_answers_is_given_up(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_downloads, "ANSWER_SECONDS", 0.2)
+    is_over = threading.Event()
+
+    def build_opener() -> None:
+        is_over.wait(20)
+        raise OSError("too late")
+
+    monkeypatch.setattr(urllib.request, "build_opener", build_opener)
+    begin = time.perf_counter()
+    with pytest.raises(InputError, match=r"no answer from github\.com"):
+        load("cora")
+    assert time.perf_counter() - begin < 10
+    is_over.set()
