@@ -26,10 +26,10 @@ import torch
 from matplotlib.figure import Figure
 
 from graphstrap.api.estimator import BGRL
+from graphstrap.errors import InterruptedTrainingError
 from graphstrap.graph import Graph
 from graphstrap.io.files import atomic_write
 from graphstrap.run.environment import describe_environment, describe_git
-from graphstrap.train.loop import InterruptedTrainingError
 
 Point = tuple[float, int, float, float, float]  # seconds, step, MB resident, on the GPU and in use of the heap
 

@@ -1,4 +1,4 @@
-"""InputError: what the user gave cannot be used, and the message says what to do about it."""
+"""The exceptions that callers may catch. InputError: the input cannot be used, and the message says what to do."""
 
 from __future__ import annotations
 
@@ -12,3 +12,23 @@ class InputError(ValueError):
 
 class UnknownNodesError(InputError):
     """Edges name nodes that the nodes table does not have."""
+
+
+class DivergedError(Exception):
+    """The loss is no longer a number. The last checkpoint is from before."""
+
+
+class InterruptedTrainingError(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM stopped training, which saved first if it has a run folder.
+
+    It is a KeyboardInterrupt: code that catches every Exception and goes on does not catch this one.
+    """
+
+    def __init__(self, step: int, *, terminated: bool = False) -> None:
+        super().__init__(f"stopped after step {step}")
+        self.step = step
+        self.exit_code = 0 if terminated else 130  # a scheduler's SIGTERM is no failure: the run is saved
+
+
+class LostWorkerError(RuntimeError):
+    """Another worker has ended or cannot be reached; its own message says why."""

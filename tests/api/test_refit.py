@@ -16,8 +16,8 @@ import torch
 from conftest import make_communities
 
 import graphstrap as gs
+from graphstrap.errors import InterruptedTrainingError
 from graphstrap.run.recipe import Recipe
-from graphstrap.train.loop import InterruptedTrainingError
 
 SETTINGS = {
     "encoder.hidden_sizes": [16],

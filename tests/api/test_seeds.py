@@ -10,10 +10,9 @@ import torch
 
 import graphstrap as gs
 from graphstrap.api.seeds import evaluate_runs, over_seeds, resume_seeds, seed_folders
-from graphstrap.errors import InputError
+from graphstrap.errors import InputError, InterruptedTrainingError
 from graphstrap.run.folder import Run
 from graphstrap.train import loop
-from graphstrap.train.loop import InterruptedTrainingError
 
 SETTINGS = {"train.steps": 12, "encoder.hidden_sizes": [16], "encoder.embedding_size": 8, "train.log_every": 4}
 

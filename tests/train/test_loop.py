@@ -13,13 +13,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from graphstrap.errors import DivergedError, InterruptedTrainingError
 from graphstrap.graph import Graph, View
 from graphstrap.nn.methods import build_bgrl
 from graphstrap.nn.methods.bgrl import BGRL
 from graphstrap.ops.adamw import AdamW
 from graphstrap.run.folder import Run
 from graphstrap.run.recipe import Recipe
-from graphstrap.train.loop import DivergedError, InterruptedTrainingError, train
+from graphstrap.train.loop import train
 
 SETTINGS = {
     "encoder.hidden_sizes": [16],

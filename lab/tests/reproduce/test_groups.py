@@ -15,10 +15,9 @@ from conftest import make_communities
 
 from graphstrap.api.estimator import BGRL
 from graphstrap.api.seeds import fit_seeds
-from graphstrap.errors import InputError
+from graphstrap.errors import DivergedError, InputError
 from graphstrap.graph import Graph
 from graphstrap.io.datasets import load
-from graphstrap.train.loop import DivergedError
 from graphstrap_lab.reproduce import cells as cells_module
 from graphstrap_lab.reproduce import run as run_module
 from graphstrap_lab.reproduce.deadline import Deadline, TimeUpError, expected_seconds

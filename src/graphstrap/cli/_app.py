@@ -24,9 +24,8 @@ from graphstrap.cli.predict import predict
 from graphstrap.cli.prepare import prepare
 from graphstrap.cli.report import report
 from graphstrap.cli.resume import resume
-from graphstrap.errors import InputError
-from graphstrap.train.loop import DivergedError, InterruptedTrainingError
-from graphstrap.train.parallel.workers import LostWorkerError, end_with_parent, leave_to_launcher
+from graphstrap.errors import DivergedError, InputError, InterruptedTrainingError, LostWorkerError
+from graphstrap.train.parallel.workers import end_with_parent, leave_to_launcher
 
 # Ctrl-C and SIGTERM where a verb does not save by itself, as training does: it cleans up, and says so.
 

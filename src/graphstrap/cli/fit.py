@@ -19,7 +19,7 @@ from graphstrap.api.seeds import fit_seeds, seed_folders
 from graphstrap.cli import _options as o
 from graphstrap.cli._tables import with_table_options
 from graphstrap.cli.resume import resume
-from graphstrap.errors import InputError
+from graphstrap.errors import InputError, InterruptedTrainingError
 from graphstrap.graph import Graph
 from graphstrap.io.columns import TableOptions
 from graphstrap.io.source import Source
@@ -29,7 +29,6 @@ from graphstrap.run.folder import Run, removed_if_refused
 from graphstrap.run.recipe import Recipe, load_recipe
 from graphstrap.run.settings import parse_settings
 from graphstrap.train.log import Mirror, make_mirrors
-from graphstrap.train.loop import InterruptedTrainingError
 from graphstrap.train.parallel.partition import load_for
 from graphstrap.train.parallel.workers import PARENT, Workers, is_worker, joined, num_restarts
 

@@ -11,11 +11,10 @@ from graphstrap.api.ensemble import fold_folders, resume_folds
 from graphstrap.api.estimator import BGRL
 from graphstrap.api.seeds import resume_seeds, seed_folders
 from graphstrap.cli import _options as o
-from graphstrap.errors import InputError
+from graphstrap.errors import InputError, InterruptedTrainingError
 from graphstrap.io.source import Source
 from graphstrap.ops import resolve_device
 from graphstrap.run.folder import Run
-from graphstrap.train.loop import InterruptedTrainingError
 from graphstrap.train.parallel.partition import load_for
 from graphstrap.train.parallel.workers import Workers, joined
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
+from graphstrap.errors import DivergedError, InterruptedTrainingError
 from graphstrap.graph import Graph
 from graphstrap.nn.methods import Method
 from graphstrap.ops.memory import keep_freed_memory
@@ -22,20 +23,6 @@ from graphstrap.train.step import EagerStep
 
 Evaluate = Callable[[Method], dict[str, float]]
 MakeStep = Callable[..., EagerStep]
-
-
-class InterruptedTrainingError(KeyboardInterrupt):
-    """Stopped by Ctrl-C or SIGTERM, after saving where a run folder was given. As with any Ctrl-C, who goes on after
-    every Exception stops at it."""
-
-    def __init__(self, step: int, *, terminated: bool = False) -> None:
-        super().__init__(f"stopped after step {step}")
-        self.step = step
-        self.exit_code = 0 if terminated else 130  # a scheduler's SIGTERM is no failure: what there is was saved
-
-
-class DivergedError(Exception):
-    """The loss is no longer a number. The last checkpoint is from before."""
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,14 @@ import torch
 from conftest import make_communities
 from in_processes import in_processes
 
-from graphstrap.errors import InputError
+from graphstrap.errors import DivergedError, InputError
 from graphstrap.graph import Graph
 from graphstrap.graph.blocks import SparseMatrix
 from graphstrap.nn.methods import METHODS, Method
 from graphstrap.ops.adamw import AdamW
 from graphstrap.run.folder import Run
 from graphstrap.run.recipe import Recipe
-from graphstrap.train.loop import DivergedError, Trainee, train
+from graphstrap.train.loop import Trainee, train
 from graphstrap.train.parallel.training import SharedStep, train_in_parallel
 from graphstrap.train.parallel.workers import ALONE, Workers
 from graphstrap.train.step import SampledStep

@@ -24,7 +24,7 @@ from graphstrap.api.estimator import BGRL
 from graphstrap.api.layerwise import embed_layers, recalibrate_layers
 from graphstrap.api.part_layers import embed_part, prepare_part, recalibrate_in_parts
 from graphstrap.api.seeds import fit_seeds
-from graphstrap.errors import InputError
+from graphstrap.errors import InputError, LostWorkerError
 from graphstrap.graph import Graph
 from graphstrap.io.generate import mag
 from graphstrap.io.parts import open_part
@@ -40,7 +40,7 @@ from graphstrap.train.parallel import part_batches
 from graphstrap.train.parallel.part_batches import by_part, check_parts, in_turn, make_part_batches
 from graphstrap.train.parallel.partition import load_for, partition_graph
 from graphstrap.train.parallel.training import SharedStep, train_in_parallel
-from graphstrap.train.parallel.workers import ALONE, LostWorkerError, Workers
+from graphstrap.train.parallel.workers import ALONE, Workers
 
 pytestmark = pytest.mark.distributed
 

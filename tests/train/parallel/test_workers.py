@@ -22,9 +22,10 @@ from torch.distributed.distributed_c10d import _set_pg_timeout
 import graphstrap.train.parallel.workers as module
 from forked import exit_code_of
 from graphstrap.cli._app import run
+from graphstrap.errors import LostWorkerError
 from graphstrap.io.npz import write_npz
 from graphstrap.run.folder import Run
-from graphstrap.train.parallel.workers import ALONE, LostWorkerError, Workers, is_worker, was_killed
+from graphstrap.train.parallel.workers import ALONE, Workers, is_worker, was_killed
 
 SETTINGS = ["sampling.fan_outs=[4,3]", "sampling.batch_size=64", "encoder.hidden_sizes=[16]", "train.log_every=5"]
 SETTINGS += ["encoder.own_features=0"]  # which would import scikit-learn, a second a process

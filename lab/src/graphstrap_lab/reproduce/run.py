@@ -13,12 +13,11 @@ from pathlib import Path
 
 import torch
 
-from graphstrap.errors import InputError
+from graphstrap.errors import DivergedError, InputError
 from graphstrap.graph import Graph
 from graphstrap.io.datasets import load
 from graphstrap.ops import resolve_device
 from graphstrap.ops.memory import free_memory
-from graphstrap.train.loop import DivergedError
 from graphstrap.train.parallel.workers import ALONE, Workers
 from graphstrap_lab.bench.scale import is_out_of_memory
 from graphstrap_lab.reproduce.cells import compute_cells, identity_of, refusal_of

@@ -28,7 +28,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 
-from graphstrap.errors import InputError
+from graphstrap.errors import InputError, LostWorkerError
 
 # A worker ends with the process that started it: nobody else would start it again, and it would hold the run folder's
 # lock against whoever goes on with the run. One that has only lost another ends after it.
@@ -64,10 +64,6 @@ PATIENCE_WITH_WORK = timedelta(days=20)  # in milliseconds, within 32 bits
 MEETING = timedelta(minutes=5)
 MAX_RESTARTS = 3
 RESTARTS = "GRAPHSTRAP_RESTARTS"
-
-
-class LostWorkerError(RuntimeError):
-    """Another worker has ended, or cannot be reached. Why is not known here."""
 
 
 @dataclass(frozen=True)
