@@ -12,7 +12,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import pytest
@@ -27,9 +26,8 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Graph, Splits
 from graphstrap.graph.blocks import QuantisedMatrix
 from graphstrap.graph.many import join_graphs
-from graphstrap.io import store_builder as _building
+from graphstrap.io import files
 from graphstrap.io.datasets import load
-from graphstrap.io.files import flush_folder
 from graphstrap.io.source import Source
 from graphstrap.io.store import open_store, verify_store, write_store
 from graphstrap.io.store_builder import StoreBuilder, build_store
@@ -204,7 +202,7 @@ def test_a_failed_build_leaves_nothing(tmp_path: Path) -> None:
 def test_two_builds_at_once_and_what_is_no_store_are_refused(tmp_path: Path) -> None:
     graph = make_full_graph(seed=4)
     with build_store(tmp_path / "store") as builder:
-        with pytest.raises(InputError, match="still going on"):
+        with pytest.raises(InputError, match="in use by process"):
             write_store(graph, tmp_path / "store")
         assert builder.folder.exists()
         builder.finish({})
@@ -225,24 +223,26 @@ def test_a_build_that_begins_while_another_ends_takes_nothing_from_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overwrite: bool
 ) -> None:
     """Another begins whenever the first waits for the disk: before it moves its folder, and after."""
-    graph, path, flush = make_full_graph(seed=4), tmp_path / "store", flush_folder
+    graph, path, flush = make_full_graph(seed=4), tmp_path / "store", files._flush
     if overwrite:
         write_store(make_full_graph(seed=5, num_nodes=31), path)
     refusals, others = [], ExitStack()
 
     def begin_another(folder: Path) -> None:
         flush(folder)
+        if folder not in (tmp_path, tmp_path / ".store.building"):
+            return
         try:
             others.enter_context(build_store(path, overwrite=overwrite))
         except InputError as error:
             refusals.append(str(error))
 
-    monkeypatch.setattr("graphstrap.io.store_builder.flush_folder", begin_another)
+    monkeypatch.setattr("graphstrap.io.files._flush", begin_another)
     write_store(graph, path, overwrite=overwrite)
     assert verify_store(path).num_nodes == graph.num_nodes
     assert not (path / ".lock").exists()
-    assert "still going on" in refusals[0]
-    assert len(refusals) == (1 if overwrite else 2)
+    assert "in use by process" in refusals[0]
+    assert len(refusals) == (2 if overwrite else 3)
     assert (tmp_path / ".store.building").exists() == overwrite  # the other's
     with pytest.raises(KeyboardInterrupt), others:
         raise KeyboardInterrupt
@@ -250,15 +250,15 @@ def test_a_build_that_begins_while_another_ends_takes_nothing_from_it(
 
 
 def test_a_store_that_was_made_in_the_meantime_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph, path, lock = make_full_graph(seed=4), tmp_path / "store", _building._locked
+    graph, path, lock = make_full_graph(seed=4), tmp_path / "store", files.lock_file
 
     @contextmanager
-    def end_first(folder: Path) -> Iterator[BinaryIO]:
-        with lock(folder) as file:
+    def end_first(file: Path, *, what: str) -> Iterator[bool]:
+        with lock(file, what=what) as is_locked:
             path.mkdir()
-            yield file
+            yield is_locked
 
-    monkeypatch.setattr(_building, "_locked", end_first)
+    monkeypatch.setattr(files, "lock_file", end_first)
     with pytest.raises(InputError, match="store exists"):
         write_store(graph, path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["store"]

@@ -21,7 +21,7 @@ from graphstrap.api.predict import Predictions
 from graphstrap.api.seeds import seed_folders
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
-from graphstrap.io.files import atomic_write, read_plain_text
+from graphstrap.io.files import atomic_write, read_text
 from graphstrap.io.source import Source, make_folds
 from graphstrap.run.folder import Run
 from graphstrap.run.settings import checked_seed
@@ -70,7 +70,7 @@ def fold_folders(folder: Path) -> list[Path]:
     if not (folder / LIST_FILE).exists():
         return []
     try:
-        number = json.loads(read_plain_text(folder / LIST_FILE))["folds"]
+        number = json.loads(read_text(folder / LIST_FILE))["folds"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"{folder / LIST_FILE} is damaged: {error}") from error
     if not isinstance(number, int) or not 2 <= number <= 10_000:

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.graph.blocks import Block, ScaledMatrix, SparseMatrix, take_rows
-from graphstrap.io.files import DoneBlocks, make_table
+from graphstrap.io.files import DoneBlocks, make_array_file
 from graphstrap.nn.encoders.gcn import GCN, _Finish, standardize
 from graphstrap.nn.encoders.mlp import MLP
 from graphstrap.ops.memory import free_memory
@@ -151,7 +151,7 @@ class LayerWork:
             return table
         path, done = self.folder / f"table-{number}.npy", DoneBlocks(self.folder, number, self._identity())
         if self.workers.is_first and not done.is_begun(path):
-            make_table(path, shape)
+            make_array_file(path, shape)
             done.begin()
         self.workers.wait()
         table = np.lib.format.open_memmap(path, mode="r+", dtype=np.float32, shape=shape)

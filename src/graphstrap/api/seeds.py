@@ -20,7 +20,7 @@ from graphstrap.api.estimator import BGRL, train_estimators
 from graphstrap.errors import InputError
 from graphstrap.evaluation.protocols import Evaluation, evaluate_many
 from graphstrap.graph import Graph
-from graphstrap.io.files import atomic_write, read_plain_text
+from graphstrap.io.files import atomic_write, read_text
 from graphstrap.io.parts import Part
 from graphstrap.nn.model import Model
 from graphstrap.ops import resolve_device
@@ -131,7 +131,7 @@ def seed_folders(folder: Path) -> list[Path]:
     if not (folder / LIST_FILE).exists():
         return []
     try:
-        seeds = json.loads(read_plain_text(folder / LIST_FILE))["seeds"]
+        seeds = json.loads(read_text(folder / LIST_FILE))["seeds"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"{folder / LIST_FILE} is damaged: {error}") from error
     if not isinstance(seeds, list) or not all(type(seed) is int and 0 <= seed < 2**63 for seed in seeds):

@@ -26,7 +26,7 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.graph.blocks import Block
 from graphstrap.io.export import ids_path, write_embeddings
-from graphstrap.io.files import atomic_write, read_plain_text
+from graphstrap.io.files import atomic_write, read_text
 from graphstrap.io.parts import Part
 from graphstrap.nn.features import some_rows
 from graphstrap.nn.methods import frozen_encoder
@@ -153,6 +153,6 @@ def _make_or_find(folder: Path, wanted: dict[str, Any]) -> None:
 
 def _read_list(path: Path) -> Any:
     try:
-        return json.loads(read_plain_text(path))
+        return json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is damaged ({error}): name a new folder for the embeddings") from error

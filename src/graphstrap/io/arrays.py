@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from graphstrap.errors import InputError
-from graphstrap.io.files import check_plain
+from graphstrap.io.files import check_readable
 
 # Archive: the arrays of one .npz file, checked as they are read. Every complaint names the file and the key.
 
@@ -302,7 +302,7 @@ def file_as_map(path: Path, *, rows: int | None = None, what: str | None = None)
     """An `.npy` file of numbers, never unpickled; with `rows`, whole numbers in so many rows. Errors speak of `what`,
     or of the path."""
     what = what or str(path)
-    check_plain(path)
+    check_readable(path)
     try:
         with np.errstate(over="ignore"):  # of a shape that is refused for its size
             array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -318,7 +318,7 @@ def file_as_map(path: Path, *, rows: int | None = None, what: str | None = None)
 def member_as_map(path: Path, key: str, scratch: Path, *, rows: int | None = None) -> Array:
     """The array under a key, unpacked into the folder `scratch`."""
     place = scratch / f"{path.stem}.{key}.npy"
-    check_plain(path)
+    check_readable(path)
     try:
         with zipfile.ZipFile(path) as archive, archive.open(f"{key}.npy") as packed, open(place, "xb") as unpacked:
             while piece := packed.read(_PIECE):

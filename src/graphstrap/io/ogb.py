@@ -28,7 +28,7 @@ import numpy as np
 from graphstrap.errors import InputError
 from graphstrap.io.arrays import Archive, Array, file_as_map, member_as_map, open_array
 from graphstrap.io.database import quote_name
-from graphstrap.io.files import check_plain
+from graphstrap.io.files import check_readable
 from graphstrap.io.prepare import Parts, PrepareOptions, make_store
 from graphstrap.io.store_builder import StoreBuilder
 from graphstrap.io.table_files import Copy, Table, open_table
@@ -315,7 +315,7 @@ def _whole_numbers(table: Table, columns: Iterable[str]) -> list[Array]:
 
 def _read_triplets(path: Path, sizes: dict[str, int]) -> list[tuple[str, str, str]]:
     """The relations, sorted: a short file without a header."""
-    check_plain(path)
+    check_readable(path)
     try:
         with gzip.open(path, "rt", encoding="utf-8") as file:
             rows = [line.split(",") for line in file.read(_MAX_LIST).split()]

@@ -18,7 +18,7 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.graph.graph import splits_from_masks
 from graphstrap.io.arrays import UNREADABLE
-from graphstrap.io.files import check_plain, read_plain_bytes
+from graphstrap.io.files import check_readable, read_bytes
 
 # PPI as GraphSAGE, DGL and PyG publish it: 24 graphs of protein interactions, in three parts of four files each.
 #
@@ -101,7 +101,7 @@ def _read_part(folder: Path, part: str) -> _Part:
 
 
 def _read_array(path: Path, *, dimensions: int) -> Array:
-    check_plain(path)
+    check_readable(path)
     try:
         with open(path, "rb") as file:
             array = np.load(file, allow_pickle=False)
@@ -115,7 +115,7 @@ def _read_array(path: Path, *, dimensions: int) -> Array:
 def _read_links(path: Path, num_nodes: int) -> Array:
     """(2, E) of row numbers."""
     try:
-        links = json.loads(read_plain_bytes(path))["links"]
+        links = json.loads(read_bytes(path))["links"]
         edges = np.array([[link["source"], link["target"]] for link in links], dtype=np.int64).reshape(-1, 2).T
     except InputError:
         raise
@@ -150,7 +150,7 @@ def read_wikics(path: str | os.PathLike[str]) -> Graph:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        data = json.loads(read_plain_bytes(path))
+        data = json.loads(read_bytes(path))
     except InputError:
         raise
     except (ValueError, RecursionError) as error:

@@ -17,7 +17,7 @@ import numpy as np
 
 from graphstrap.errors import InputError
 from graphstrap.io.database import fetch_one, one_line_errors, quote_name, quote_text
-from graphstrap.io.files import check_plain
+from graphstrap.io.files import check_readable
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -356,7 +356,7 @@ def _expand(name: str) -> tuple[str, ...]:
     else:
         raise InputError(f"{name} does not exist: check the path")
     for path in paths:
-        check_plain(path)
+        check_readable(path)
     return tuple(paths)
 
 

@@ -19,7 +19,7 @@ from graphstrap.errors import InputError
 from graphstrap.graph.blocks import QuantisedMatrix, encode, find_steps
 from graphstrap.graph.csr import neighbour_means
 from graphstrap.io.arrays import BFLOAT16, Array, as_tensor
-from graphstrap.io.files import make_table
+from graphstrap.io.files import make_array_file
 from graphstrap.io.store_builder import StoreBuilder
 from graphstrap.io.write_edges import Report
 
@@ -109,7 +109,7 @@ def _derive(
     width = int(described["columns"])
     max_edges = max(1, job.chunk_bytes // (16 * max(1, width)))
     path = builder.scratch / f"derived.{kind}.npy"
-    derived = make_table(path, (rows[1] - rows[0], width))
+    derived = make_array_file(path, (rows[1] - rows[0], width))
     begin = 0
     for means in neighbour_means(directions, block, rows=rows, first=type_offsets[origin], max_edges=max_edges):
         derived[begin : begin + len(means)] = means.numpy()

@@ -27,7 +27,6 @@ from graphstrap.graph.blocks import (
     sample_rows,
 )
 from graphstrap.io.arrays import dtype_name
-from graphstrap.io.files import flush_folder
 from graphstrap.io.parts import PART_FILE, PART_FORMAT, PARTS_FILE, PARTS_FORMAT, digest_of, part_name
 from graphstrap.io.store import describe, edge_type_dtype
 from graphstrap.io.store_builder import StoreBuilder, build_store
@@ -80,7 +79,6 @@ def write_parts(
             part = StoreBuilder(folder, file_name=PART_FILE, kind=PART_FORMAT)
             with part.open_files:
                 _write_part(part, graph, nodes, codes)
-            flush_folder(folder)
             digests.append(digest_of(folder))
         report("writing parts", 1.0)
         builder.write("part_of", part_of)

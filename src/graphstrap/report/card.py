@@ -13,7 +13,7 @@ from typing import Any
 
 from graphstrap.errors import InputError
 from graphstrap.evaluation.protocols import Evaluation
-from graphstrap.io.files import atomic_write, read_plain_text
+from graphstrap.io.files import atomic_write, read_text
 from graphstrap.nn.model import Model
 from graphstrap.run.environment import graphstrap_version
 from graphstrap.run.folder import MODEL_FILE, Run
@@ -105,7 +105,7 @@ def model_card(run: Run, model: Model, evaluations: Sequence[Evaluation], *, why
 
 def _is_ours(config: Path) -> bool:
     try:
-        found = json.loads(read_plain_text(config))
+        found = json.loads(read_text(config))
     except (InputError, ValueError, RecursionError):
         return False
     return isinstance(found, dict) and found.get("library_name") == "graphstrap"

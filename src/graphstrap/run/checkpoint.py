@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from graphstrap.errors import InputError
-from graphstrap.io.files import atomic_write, check_plain
+from graphstrap.io.files import atomic_write, check_readable
 from graphstrap.ops.adamw import AdamW
 
 # Named tensors in one safetensors file: written atomically, with a kind and a checksum, read back with both checked.
@@ -67,7 +67,7 @@ def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
 @contextmanager
 def _opened(path: Path, advice: str) -> Iterator[Any]:
     """The file, to be read; what is wrong with it is one sentence."""
-    check_plain(path)
+    check_readable(path)
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
             yield file

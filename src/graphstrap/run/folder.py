@@ -20,7 +20,6 @@ import os
 import secrets
 import shutil
 import socket
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -35,14 +34,13 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.graph.keep import fingerprint_of
 from graphstrap.io.files import (
-    append_line,
+    append_lines,
+    atomic_folder,
     atomic_write,
-    flush_file,
-    flush_folder,
     flush_lines,
     lock_file,
     read_lines,
-    read_plain_text,
+    read_text,
 )
 from graphstrap.ops.adamw import AdamW
 from graphstrap.run.checkpoint import Checkpoint, module_shapes, read_info, save_tensors, write_checkpoint
@@ -78,10 +76,13 @@ class Run:
 
         `start` is the model that a warm start begins from: a cut before the first checkpoint must not lose it.
         """
-        if folder.exists():
-            raise InputError(
-                f"run folder {folder} exists: choose another --run, or go on with `graphstrap resume {folder}`"
-            )
+
+        def check() -> None:
+            if folder.exists():
+                raise InputError(
+                    f"run folder {folder} exists: choose another --run, or go on with `graphstrap resume {folder}`"
+                )
+
         info = {
             "format": FORMAT_VERSION,
             "id": secrets.token_hex(8),  # its checkpoints bear it
@@ -95,23 +96,13 @@ class Run:
         }
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
-            temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-            try:
-                (temporary / "recipe.toml").write_text(recipe.to_toml(), encoding="utf-8")
-                (temporary / "run.json").write_text(json.dumps(info, indent=2) + "\n", encoding="utf-8")
-                if start is not None:
-                    save_tensors(temporary / START_FILE, start[0], kind="model", info=start[1])
-                temporary.chmod(0o755)
-                for file in temporary.iterdir():
-                    flush_file(file)
-                flush_folder(temporary)
-                os.rename(temporary, folder)
-                flush_folder(folder.parent)
-            except BaseException:
-                shutil.rmtree(temporary, ignore_errors=True)
-                raise
         except OSError as error:
             raise InputError(f"run folder {folder} cannot be made: {error.strerror or error}") from error
+        with atomic_folder(folder, check=check) as temporary:
+            (temporary / "recipe.toml").write_text(recipe.to_toml(), encoding="utf-8")
+            (temporary / "run.json").write_text(json.dumps(info, indent=2) + "\n", encoding="utf-8")
+            if start is not None:
+                save_tensors(temporary / START_FILE, start[0], kind="model", info=start[1])
         return cls(folder, info=info, recipe=recipe)
 
     @classmethod
@@ -119,8 +110,8 @@ class Run:
         if not folder.is_dir():
             raise InputError(f"there is no run folder {folder}: make one with `graphstrap fit SOURCE --run {folder}`")
         try:
-            info = json.loads(read_plain_text(folder / "run.json"))
-            text = read_plain_text(folder / "recipe.toml")
+            info = json.loads(read_text(folder / "run.json"))
+            text = read_text(folder / "recipe.toml")
         except (ValueError, RecursionError) as error:
             raise InputError(f"{folder} is not a run folder, or is damaged: {error}") from error
         if not isinstance(info, dict) or not isinstance(info.get("format"), int):
@@ -217,13 +208,13 @@ class Run:
         if self._began:
             now = datetime.now(UTC).isoformat(timespec="seconds")
             record = {"step": step, "time": now, "pid": os.getpid(), "host": socket.gethostname()}
-            append_line(self.folder / "restarts.jsonl", record)
+            append_lines(self.folder / "restarts.jsonl", [record])
         self._began = True
 
     # ---- metrics -----------------------------------------------------------------------------------------------------
 
     def log(self, record: Mapping[str, Any]) -> None:
-        append_line(self.folder / "metrics.jsonl", record)
+        append_lines(self.folder / "metrics.jsonl", [record])
 
     def metrics(self) -> list[dict[str, Any]]:
         return read_metrics(self.folder)

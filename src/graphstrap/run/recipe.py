@@ -16,7 +16,7 @@ from typing import Any, get_type_hints
 
 from graphstrap.errors import InputError
 from graphstrap.graph import ViewSpec
-from graphstrap.io.files import read_plain_text
+from graphstrap.io.files import read_text
 from graphstrap.run.settings import check_key, checked_value, named_fan_outs, nearest, setting, toml_value
 
 METHOD_NAMES = (
@@ -374,7 +374,7 @@ def load_recipe(name_or_path: str) -> Recipe:
         return parse_recipe(text, origin=name_or_path)
     path = Path(name_or_path)
     if path.suffix == ".toml":
-        return parse_recipe(read_plain_text(path, max_bytes=_MAX_BYTES), origin=str(path))
+        return parse_recipe(read_text(path, max_bytes=_MAX_BYTES), origin=str(path))
     known = ["default", *shipped_recipes()]
     raise InputError(
         f"there is no recipe {name_or_path!r}{nearest(name_or_path, known)}: "

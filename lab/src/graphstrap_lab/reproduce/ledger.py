@@ -7,15 +7,13 @@ lacks.
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from graphstrap.errors import InputError
-from graphstrap.io.files import read_plain_text
+from graphstrap.io.files import append_lines, read_text
 
 Row = dict[str, Any]
 KEY = ("dataset", "variant", "settings", "seed")
@@ -40,16 +38,11 @@ class Ledger:
     def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Write rows to the disk, each whole; others may be adding theirs."""
         new = [dict(row) for row in rows]
-        text = "".join(json.dumps(row) + "\n" for row in new)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a", encoding="utf-8") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed
-                file.write(_mend_last_line(self.path) + text)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise InputError(f"ledger {self.path} cannot be written: {error.strerror or error}") from error
+            append_lines(self.path, new, flush=True)
+        except (OSError, InputError) as error:
+            raise InputError(f"ledger {self.path} cannot be written: {error}") from error
         self.rows += new
 
 
@@ -60,21 +53,6 @@ def of_one_graph(rows: list[Row]) -> list[Row]:
         return rows
     newest = max(known, key=lambda row: float(row.get("time", 0)))["graph"]
     return [row for row in rows if row.get("graph") in (None, newest)]
-
-
-def _mend_last_line(path: Path) -> str:
-    """What is to be written before the next row: the end of a line that an editor has left without one. Half a line, as
-    a power cut leaves it, is dropped."""
-    contents = path.read_bytes()
-    start = contents.rfind(b"\n") + 1
-    if start == len(contents):
-        return ""
-    try:
-        json.loads(contents[start:])
-    except (ValueError, RecursionError):
-        os.truncate(path, start)
-        return ""
-    return "\n"
 
 
 def _cell_of(row: Row) -> tuple[Any, ...]:
@@ -91,7 +69,7 @@ def _read(path: Path) -> list[Row]:
         return []
     rows = []
     try:
-        lines = read_plain_text(path).splitlines()
+        lines = read_text(path).splitlines()
     except InputError as error:
         raise InputError(f"ledger {path} cannot be read: {error}") from error
     for number, line in enumerate(lines, start=1):
