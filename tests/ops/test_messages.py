@@ -13,9 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from graphstrap.graph import CLEAN, Graph, View, ViewSpec
-from graphstrap.ops import _torch, _triton
-from graphstrap.ops._csr import messages as _csr_messages
-from graphstrap.ops._triton import messages as _triton_messages
+from graphstrap.ops import _csr, _torch, _triton
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 needs_triton = pytest.mark.skipif(not _triton.IS_AVAILABLE, reason="Triton is not installed")
@@ -43,7 +41,7 @@ def check_against_reference(module: Any, graph: Graph, view: View, width: int) -
 @settings(max_examples=40, deadline=None)
 @cases
 def test_csr_equals_the_reference(graph: Graph, drop: float, seed: int, width: int) -> None:
-    check_against_reference(_csr_messages, graph.to(DEVICE), View(ViewSpec(edge_drop_prob=drop), seed), width)
+    check_against_reference(_csr, graph.to(DEVICE), View(ViewSpec(edge_drop_prob=drop), seed), width)
 
 
 @needs_triton
@@ -57,20 +55,20 @@ def test_csr_equals_the_reference(graph: Graph, drop: float, seed: int, width: i
 def test_triton_equals_the_reference(
     poisoned_memory: None, narrow_chunks: None, graph: Graph, drop: float, seed: int, width: int
 ) -> None:
-    check_against_reference(_triton_messages, graph.to(DEVICE), View(ViewSpec(edge_drop_prob=drop), seed), width)
+    check_against_reference(_triton, graph.to(DEVICE), View(ViewSpec(edge_drop_prob=drop), seed), width)
 
 
 @needs_triton
 def test_float64_is_exact() -> None:
     graph = make_random_graph(num_nodes=20, num_edges=90, seed=3).to(DEVICE)
     h = torch.randn(20, 3, dtype=torch.float64, device=DEVICE)
-    for module in (_csr_messages, _triton_messages):
+    for module in (_csr, _triton):
         ours = module.nodes_from_edges(graph, CLEAN, module.edges_from_nodes(graph, h, h))
         reference = _torch.nodes_from_edges(graph, CLEAN, _torch.edges_from_nodes(graph, h, h))
         torch.testing.assert_close(ours, reference, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("module", [_csr_messages, pytest.param(_triton_messages, marks=needs_triton)])
+@pytest.mark.parametrize("module", [_csr, pytest.param(_triton, marks=needs_triton)])
 def test_what_is_kept_for_a_graph_goes_with_it(module: Any) -> None:
     graph = make_random_graph(num_nodes=5, num_edges=5, seed=0).to(DEVICE)
     module.nodes_from_edges(graph, CLEAN, torch.ones(graph.num_edges, 2, device=DEVICE))

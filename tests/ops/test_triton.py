@@ -20,10 +20,8 @@ from graphstrap.ops import _torch, _triton
 from graphstrap.ops._csr import products as feature_forms
 from graphstrap.ops._torch import stream_seed
 from graphstrap.ops._triton import chunks, products
-from graphstrap.ops._triton import products as hot_columns
-from graphstrap.ops._triton.chunks import Chunks
+from graphstrap.ops._triton.chunks import Chunks, compact
 from graphstrap.ops._triton.masks import keep_bytes
-from graphstrap.ops._triton.views import compact
 
 pytestmark = [
     pytest.mark.skipif(not _triton.IS_AVAILABLE, reason="Triton is not installed"),
@@ -102,8 +100,8 @@ def test_project_equals_the_reference(narrow_chunks: None, graph: Graph, spec: V
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(feature_forms.DENSE_FROM, DEVICE, 0.0 if way == "dense" else 1.1)
         patch.setattr(products, "_has_fast_products", lambda dtype: way == "split")
-        patch.setattr(hot_columns, "_MULTIPLE", 4)
-        patch.setattr(hot_columns, "HOT_FROM", 0.3)
+        patch.setattr(products, "_MULTIPLE", 4)
+        patch.setattr(products, "HOT_FROM", 0.3)
         check_against(lambda backend: backend.project(graph, view, weight, 0), weight)
 
 
@@ -113,7 +111,7 @@ def test_elements_of_a_batch_are_masked_by_their_global_rows_and_the_probability
     x, ids = 1.0 + graph.x.to_dense(), 2**40 + 3 * torch.arange(30)
     spec = ViewSpec(feature_mask_prob=torch.linspace(0, 1, 12, device=DEVICE), mask_elements=True)
     batch, view = replace(graph, features=(x,), node_ids=ids).to(DEVICE), View(spec, 7)
-    ours = _triton.views.masked_table(batch, view, 0, torch.nn.functional.pad(x.to(DEVICE), (0, 4)))
+    ours = products.masked_table(batch, view, 0, torch.nn.functional.pad(x.to(DEVICE), (0, 4)))
     expected = _torch.masked_features(batch, view, 0, torch.float32)
     assert 0 < (expected == 0).sum() < expected.numel()
     assert torch.equal(ours[:, :12], expected)
@@ -125,9 +123,9 @@ def test_hot_and_cold_columns_are_all_of_the_features(seed: int, mark: float) ->
     features = make_random_graph(num_nodes=30, num_edges=0, seed=seed).x
     assert isinstance(features, SparseMatrix)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hot_columns, "_MULTIPLE", 4)
-        patch.setattr(hot_columns, "HOT_FROM", mark)
-        split = hot_columns.hot_columns(features, torch.float32)
+        patch.setattr(products, "_MULTIPLE", 4)
+        patch.setattr(products, "HOT_FROM", mark)
+        split = products.hot_columns(features, torch.float32)
     joined = split.cold.to_dense()
     assert not joined[:, split.hot].any()
     joined[:, split.hot] = split.table
@@ -181,7 +179,7 @@ def test_both_tables_in_one_pass_and_the_second_gets_no_gradient_it_did_not_ask_
 @pytest.mark.parametrize("kind", ["propagate", "project"])
 def test_bfloat16_sums_in_float32(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(feature_forms.DENSE_FROM, DEVICE, 1.1)
-    monkeypatch.setattr(hot_columns, "_MULTIPLE", 4)
+    monkeypatch.setattr(products, "_MULTIPLE", 4)
     graph = make_random_graph(num_nodes=50, num_edges=2_000, seed=4).to(DEVICE)
     view = View(ViewSpec(edge_drop_prob=0.2, feature_mask_prob=0.2), 3)
     table = torch.randn(50 if kind == "propagate" else 12, 33, device=DEVICE).bfloat16()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from functools import cache
+from importlib import import_module
 from types import ModuleType
 from typing import NamedTuple
 
@@ -18,19 +19,13 @@ from torch import Tensor, nn
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph, View
-from graphstrap.ops import _csr, _torch, _triton
-from graphstrap.ops._csr import attend as _csr_attend
-from graphstrap.ops._csr import messages as _csr_messages
-from graphstrap.ops._csr.products import product_dtype as product_dtype
+from graphstrap.ops import _torch
 from graphstrap.ops._torch import Scores as Scores
 from graphstrap.ops._torch import kept_edges
-from graphstrap.ops._triton import attend as _triton_attend
-from graphstrap.ops._triton import messages as _triton_messages
+from graphstrap.ops._torch import product_dtype as product_dtype
 
 NORMS = ("symmetric", "mean", "sum")
-BACKENDS: dict[str, ModuleType] = {"torch": _torch, "csr": _csr, "triton": _triton}
-ATTENTION: dict[str, ModuleType] = {"torch": _torch, "csr": _csr_attend, "triton": _triton_attend}
-MESSAGES: dict[str, ModuleType] = {"torch": _torch, "csr": _csr_messages, "triton": _triton_messages}
+BACKENDS = ("torch", "csr", "triton")
 
 
 class Backend(NamedTuple):
@@ -44,13 +39,25 @@ def backend(device_type: str) -> Backend:
     forced = os.environ.get("GRAPHSTRAP_BACKEND", "auto")
     if forced != "auto" and forced not in BACKENDS:
         raise InputError(f"GRAPHSTRAP_BACKEND must be auto, {' or '.join(BACKENDS)}, got {forced!r}")
-    if forced == "triton" and not (_triton.IS_AVAILABLE and device_type == "cuda"):
+    has_triton = device_type == "cuda" and bool(_load("triton").IS_AVAILABLE)
+    if forced == "triton" and not has_triton:
         raise InputError(f"GRAPHSTRAP_BACKEND=triton needs Triton and CUDA, not {device_type}: use auto")
     if forced != "auto":
         return Backend(forced, "forced by GRAPHSTRAP_BACKEND")
-    if device_type == "cuda" and _triton.IS_AVAILABLE:
-        return Backend("triton", "the fastest one for cuda: masked CSR products and fused finishes as Triton kernels")
+    if has_triton:
+        return Backend("triton", "the fastest one for cuda: masked CSR products and fused epilogues as Triton kernels")
     return Backend("csr", f"the fastest one for {device_type}: embedding_bag over CSR, no E x D intermediate")
+
+
+def _backend_of(tensor: Tensor) -> ModuleType:
+    """The module that serves this tensor's device."""
+    return _load(backend(tensor.device.type).name)
+
+
+@cache
+def _load(name: str) -> ModuleType:
+    """A backend's module, imported when it is first used."""
+    return import_module(f"graphstrap.ops._{name}")
 
 
 def masked_features(graph: Graph, view: View, *, block: int = 0) -> Tensor:
@@ -73,14 +80,14 @@ def propagate(graph: Graph, view: View, h: Tensor, *, norm: str = "symmetric") -
     D is the weighted in-degree of the masked graph plus the self-loop, at both ends. h is (N, D), and so is the result.
     """
     _check_norm(norm)
-    result: Tensor = _module(h).propagate(graph, view, h, norm)
+    result: Tensor = _backend_of(h).propagate(graph, view, h, norm)
     return result
 
 
 def propagate_both(graph: Graph, view: View, h: Tensor, t: Tensor, *, norm: str = "symmetric") -> tuple[Tensor, Tensor]:
     """Propagate two tables of one shape over one view; on CUDA that is one pass over the edges."""
     _check_norm(norm)
-    result: tuple[Tensor, Tensor] = _module(h).propagate_both(graph, view, h, t, norm)
+    result: tuple[Tensor, Tensor] = _backend_of(h).propagate_both(graph, view, h, t, norm)
     return result
 
 
@@ -93,7 +100,7 @@ def attend(graph: Graph, view: View, h: Tensor, scores: Scores, *, average: bool
     one self-loop, besides those that the graph may hold. No E x D intermediate: memory O(N H C + E H).
     """
     _check_scores(graph, h, scores)
-    result: Tensor = ATTENTION[backend(h.device.type).name].attend(graph, view, h, scores, average)
+    result: Tensor = _backend_of(h).attend(graph, view, h, scores, average)
     return result
 
 
@@ -102,7 +109,7 @@ def attend_features(graph: Graph, view: View, weight: Tensor, scores: Scores) ->
 
     Dense features of few columns are attended to as they are and multiplied after: the sums are then over X, not X W.
     """
-    result: Tensor = ATTENTION[backend(weight.device.type).name].attend_features(graph, view, weight, scores)
+    result: Tensor = _backend_of(weight).attend_features(graph, view, weight, scores)
     return result
 
 
@@ -122,40 +129,39 @@ def edge_means(graph: Graph, view: View, columns: Tensor) -> Tensor:
 
 def edges_from_nodes(graph: Graph, by_source: Tensor, by_target: Tensor) -> Tensor:
     """(E, D) for the edge from j to i: by_source_j + by_target_i."""
-    result: Tensor = MESSAGES[backend(by_source.device.type).name].edges_from_nodes(graph, by_source, by_target)
+    result: Tensor = _backend_of(by_source).edges_from_nodes(graph, by_source, by_target)
     return result
 
 
 def nodes_from_edges(graph: Graph, view: View, messages: Tensor) -> tuple[Tensor, Tensor]:
     """The sums of the messages that each node gets and of those that it sends, (N, D) each, over the edges that the
     view keeps."""
-    module = MESSAGES[backend(messages.device.type).name]
-    received, sent = module.nodes_from_edges(graph, view, messages)
-    return received, sent
+    result: tuple[Tensor, Tensor] = _backend_of(messages).nodes_from_edges(graph, view, messages)
+    return result
 
 
 def project(graph: Graph, view: View, weight: Tensor, *, block: int = 0) -> Tensor:
     """Features of one node type times a weight, under the view's feature mask: (X o mask) W, of shape (N_t, D)."""
-    result: Tensor = _module(weight).project(graph, view, weight, block)
+    result: Tensor = _backend_of(weight).project(graph, view, weight, block)
     return result
 
 
 def project_both(graph: Graph, view: View, weight: Tensor, other: Tensor, *, block: int = 0) -> tuple[Tensor, Tensor]:
     """Project the same features by two weights of one shape."""
-    result: tuple[Tensor, Tensor] = _module(weight).project_both(graph, view, weight, other, block)
+    result: tuple[Tensor, Tensor] = _backend_of(weight).project_both(graph, view, weight, other, block)
     return result
 
 
 def batch_norm_prelu(x: Tensor, norm: nn.BatchNorm1d, slope: Tensor) -> Tensor:
     """PReLU after batch norm over rows; in training the module's running statistics move."""
-    module = _module(x) if norm.training else _torch
+    module = _backend_of(x) if norm.training else _torch
     result: Tensor = module.batch_norm_prelu(x, norm, slope)
     return result
 
 
 def layer_norm_prelu(x: Tensor, norm: nn.LayerNorm, slope: Tensor, *, shift: Tensor) -> Tensor:
     """PReLU after layer norm of x + shift."""
-    result: Tensor = _module(x).layer_norm_prelu(x, norm, slope, shift)
+    result: Tensor = _backend_of(x).layer_norm_prelu(x, norm, slope, shift)
     return result
 
 
@@ -164,31 +170,31 @@ def graph_norm_prelu(x: Tensor, graph: Graph, norm: nn.LayerNorm, slope: Tensor,
 
     y = (z - mean z) / sqrt(var z + eps) * weight + bias     z: the rows of one graph, mean and var over all entries
     """
-    result: Tensor = _module(x).graph_norm_prelu(x, graph, norm, slope, shift)
+    result: Tensor = _backend_of(x).graph_norm_prelu(x, graph, norm, slope, shift)
     return result
 
 
 def bias_prelu(x: Tensor, bias: Tensor, slope: Tensor) -> Tensor:
     """x + bias where positive, slope times it elsewhere; `slope` has shape (1,)."""
-    result: Tensor = _module(x).bias_prelu(x, bias, slope)
+    result: Tensor = _backend_of(x).bias_prelu(x, bias, slope)
     return result
 
 
 def linear_prelu(x: Tensor, weight: Tensor, bias: Tensor, slope: Tensor) -> Tensor:
     """PReLU of x W + bias."""
-    result: Tensor = _module(x).linear_prelu(x, weight, bias, slope)
+    result: Tensor = _backend_of(x).linear_prelu(x, weight, bias, slope)
     return result
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """x W + bias."""
-    result: Tensor = _module(x).linear(x, weight, bias)
+    result: Tensor = _backend_of(x).linear(x, weight, bias)
     return result
 
 
 def row_cosine(q: Tensor, t: Tensor) -> Tensor:
     """(N,) cosine similarity of each row of q with the same row of t. Gradient flows to q alone."""
-    result: Tensor = _module(q).row_cosine(q, t)
+    result: Tensor = _backend_of(q).row_cosine(q, t)
     return result
 
 
@@ -201,7 +207,7 @@ def log_total_others(keys: Tensor, *, bound: float | None = None, keep: bool = F
         bound: what no |keys_i . keys_j| exceeds, where it is known; CUDA is faster by it, and needs it to be true.
     """
     keys = keys.to(product_dtype(keys))
-    result: Tensor = (_torch if keep else _module(keys)).log_total_others(keys, bound=bound)
+    result: Tensor = (_torch if keep else _backend_of(keys)).log_total_others(keys, bound=bound)
     return result
 
 
@@ -209,7 +215,7 @@ def move_average(averages: Iterable[Tensor], news: Iterable[Tensor], *, weight: 
     """Move every average towards its new value, in place: averages += weight * (news - averages)."""
     moved, towards = list(averages), list(news)
     if moved:
-        _module(moved[0]).move_average(moved, towards, weight)
+        _backend_of(moved[0]).move_average(moved, towards, weight)
 
 
 def resolve_device(name: str) -> torch.device:
@@ -225,10 +231,6 @@ def resolve_device(name: str) -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise InputError("device cuda was asked for, but PyTorch sees no CUDA device here: take device cpu, or auto")
     return device
-
-
-def _module(tensor: Tensor) -> ModuleType:
-    return BACKENDS[backend(tensor.device.type).name]
 
 
 def _check_norm(norm: str) -> None:

@@ -32,6 +32,12 @@ class Scores(NamedTuple):
         return int(self.source.shape[1])
 
 
+def product_dtype(weight: Tensor) -> torch.dtype:
+    """What dense products of this weight are computed in: autocast's choice, where it is on."""
+    kind = weight.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+
+
 # What a view keeps, as arrays: for backends that must materialise it, and the law that the kernels are held to.
 
 

@@ -20,8 +20,6 @@ from graphstrap.nn.encoders.edges import edge_size
 from graphstrap.nn.methods import METHODS, encoder_maker
 from graphstrap.ops import _torch, _triton
 from graphstrap.ops._torch import kept_columns, kept_edges
-from graphstrap.ops._triton import attend as _triton_attend
-from graphstrap.ops._triton import messages as _triton_messages
 from graphstrap.run.recipe import Recipe
 from graphstrap.train.batches import sampler_flags
 from graphstrap.train.sampling.sampler import Sampler
@@ -126,8 +124,7 @@ def test_gradients_equal_those_of_the_reference_backend(name: str, monkeypatch: 
         return torch.autograd.grad(encoder(graph, VIEW), learned, upstream)
 
     fast = gradients()
-    for table in ("BACKENDS", "ATTENTION", "MESSAGES"):
-        monkeypatch.setattr(ops, table, {"csr": _torch})
+    monkeypatch.setattr(ops, "_backend_of", lambda tensor: _torch)
     for ours, reference in zip(fast, gradients(), strict=True):
         torch.testing.assert_close(ours, reference, rtol=1e-3, atol=1e-3)
 
@@ -170,9 +167,8 @@ def test_kernels_give_the_gradients_of_the_reference(
     graph = with_edge_data(make_random_graph(num_nodes=12, num_edges=num_edges, seed=4, weighted=True)).to(device)
     encoder, upstream = make_encoder(name, graph).to(device), torch.randn(12, 8, device=device)
     results = []
-    for modules in ((_torch,) * 3, (_triton, _triton_attend, _triton_messages)):
-        for table, module in zip(("BACKENDS", "ATTENTION", "MESSAGES"), modules, strict=True):
-            monkeypatch.setattr(ops, table, {ops.backend(device).name: module})
+    for module in (_torch, _triton):
+        monkeypatch.setattr(ops, "_backend_of", lambda tensor, module=module: module)
         h = encoder(graph, VIEW)
         gradients = torch.autograd.grad(h, list(encoder.parameters()), upstream, allow_unused=num_edges == 0)
         results.append((h, *(g for g in gradients if g is not None)))

@@ -13,7 +13,14 @@ from torch import Tensor
 
 from graphstrap.graph import Graph, View
 from graphstrap.graph.blocks import SparseMatrix
-from graphstrap.ops._torch import global_rows, kept_columns, kept_edges, kept_elements, missing_degrees
+from graphstrap.ops._torch import (
+    global_rows,
+    kept_columns,
+    kept_edges,
+    kept_elements,
+    missing_degrees,
+    product_dtype,
+)
 
 # A CSR matrix and its product with a table, by `embedding_bag`.
 #
@@ -87,12 +94,6 @@ ALIGNMENT = 16  # columns
 _dense_forms: WeakKeyDictionary[Graph, dict[tuple[int, torch.dtype], Tensor]] = WeakKeyDictionary()
 
 
-def product_dtype(weight: Tensor) -> torch.dtype:
-    """What dense products of this weight are computed in: autocast's choice, where it is on."""
-    kind = weight.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
-
-
 def best_form(graph: Graph, block: int, weight: Tensor, *, aligned: bool = False) -> Tensor | SparseMatrix:
     """A block's features: sparse, or as a dense table in the product's type where that is faster.
 
@@ -140,13 +141,9 @@ class Frame:
 def adjacency(graph: Graph, view: View, norm: str) -> tuple[Bag, Bag]:
     """The view's normalised adjacency and its transpose."""
     by_norm = _adjacencies.setdefault(view, WeakKeyDictionary()).setdefault(graph, {})
-    if norm not in by_norm:
-        by_norm[norm] = _draw(graph, view, norm)
-    return by_norm[norm]
-
-
-def _draw(graph: Graph, view: View, norm: str) -> tuple[Bag, Bag]:
-    frames, kept = frames_of(graph, view)
+    if norm in by_norm:
+        return by_norm[norm]
+    frames, kept = frames_of(graph, kept_edges(graph, view))
     weights = [_entry_weights(graph, frame, kept) for frame in frames]
     if norm != "sum":
         degree = torch.segment_reduce(weights[0], "sum", offsets=frames[0].indptr, unsafe=True)
@@ -159,18 +156,18 @@ def _draw(graph: Graph, view: View, norm: str) -> tuple[Bag, Bag]:
             if norm == "symmetric":
                 weight *= scale.index_select(0, frame.columns if target is frame.rows else frame.rows)
     bags = [Bag(narrow(f.indptr, len(f.columns)), f.columns, w) for f, w in zip(frames, weights, strict=True)]
-    return bags[0], bags[1]
+    by_norm[norm] = bags[0], bags[1]
+    return by_norm[norm]
 
 
-def frames_of(graph: Graph, view: View) -> tuple[tuple[Frame, Frame], Tensor | None]:
-    """The view's CSR and its transpose, with self-loops; and which edges are kept where they still hold them all."""
+def frames_of(graph: Graph, kept: Tensor | None) -> tuple[tuple[Frame, Frame], Tensor | None]:
+    """The CSR of the kept edges and its transpose, with self-loops; and `kept`, where both still hold every edge."""
     if graph not in _frames:
         back = graph.transpose
         every_edge = torch.arange(graph.num_edges, device=graph.device)
         forward = _with_loops(graph.indptr, graph.indices, every_edge)
         _frames[graph] = forward, _with_loops(back.indptr, back.indices, back.edge_positions)
     frames = _frames[graph]
-    kept = kept_edges(graph, view)
     if kept is not None:
         kept = torch.cat([kept, kept.new_ones(1)])  # position E, where self-loops look, is always kept
     if graph.device.type == "cpu" and kept is not None:

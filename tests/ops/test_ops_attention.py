@@ -17,10 +17,9 @@ from torch import Tensor
 from graphstrap import ops
 from graphstrap.graph import CLEAN, Graph, View, ViewSpec
 from graphstrap.io.pyg import import_pyg
-from graphstrap.ops import Scores, _torch, _triton
-from graphstrap.ops._csr import attend as _csr_attend
+from graphstrap.ops import Scores, _csr, _torch, _triton
+from graphstrap.ops._csr.attention import _BLOCK_ELEMENTS
 from graphstrap.ops._torch import kept_edges
-from graphstrap.ops._triton import attend as _triton_attend
 from graphstrap.ops._triton import chunks
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -77,7 +76,7 @@ def test_csr_equals_the_reference(
     graph = graph.to(DEVICE)
     view = View(ViewSpec(edge_drop_prob=drop, drop_directions_together=together), seed)
     h, scores = make_inputs(graph, heads=heads, width=width, with_edges=with_edges)
-    check_against_reference(_csr_attend, graph, view, h, scores, average=average)
+    check_against_reference(_csr, graph, view, h, scores, average=average)
 
 
 @needs_triton
@@ -103,7 +102,7 @@ def test_triton_equals_the_reference(
     graph = graph.to(DEVICE)
     view = View(ViewSpec(edge_drop_prob=drop, drop_directions_together=together), seed)
     h, scores = make_inputs(graph, heads=heads, width=width, with_edges=with_edges)
-    check_against_reference(_triton_attend, graph, view, h, scores, average=average)
+    check_against_reference(_triton, graph, view, h, scores, average=average)
 
 
 @needs_triton
@@ -115,10 +114,10 @@ def test_hubs_of_many_chunks_and_heads_of_many_blocks(
     assert int(graph.in_degrees.max()) > 2 * chunks.CHUNK
     h, scores = make_inputs(graph, heads=heads, width=width, with_edges=True)
     view = View(ViewSpec(edge_drop_prob=0.4), 3)
-    check_against_reference(_triton_attend, graph, view, h, scores, average=average)
+    check_against_reference(_triton, graph, view, h, scores, average=average)
 
 
-@pytest.mark.parametrize("module", [_csr_attend, pytest.param(_triton_attend, marks=needs_triton)])
+@pytest.mark.parametrize("module", [_csr, pytest.param(_triton, marks=needs_triton)])
 @pytest.mark.parametrize("width", [3, 70])  # sums over 12 feature columns pay for the wider one alone
 @pytest.mark.parametrize("spec", [ViewSpec(), ViewSpec(0.3, 0.4), ViewSpec(0.3, 0.4, mask_elements=True)])
 def test_attending_to_features_equals_the_reference(
@@ -143,7 +142,7 @@ def test_whole_chunks(poisoned_memory: None) -> None:
     graph = Graph.from_edges(sources, 0 * sources, directed=True, duplicates="keep").to(DEVICE)
     assert int(graph.in_degrees.max()) > 2 * chunks.CHUNK
     h, scores = make_inputs(graph, heads=2, width=5, with_edges=False)
-    check_against_reference(_triton_attend, graph, CLEAN, h, scores, average=False)
+    check_against_reference(_triton, graph, CLEAN, h, scores, average=False)
 
 
 @needs_triton
@@ -151,7 +150,7 @@ def test_bfloat16_sums_in_float32() -> None:
     graph = make_random_graph(num_nodes=50, num_edges=2_000, seed=4).to(DEVICE)
     view = View(ViewSpec(edge_drop_prob=0.2), 3)
     h, scores = make_inputs(graph, heads=2, width=20, with_edges=True, dtype=torch.bfloat16)
-    ours = _triton_attend.attend(graph, view, h, scores, False)
+    ours = _triton.attend(graph, view, h, scores, False)
     assert ours.dtype == torch.bfloat16
     upstream = torch.randn_like(ours)
     gradients = torch.autograd.grad(ours, learned(h, scores), upstream)
@@ -171,12 +170,12 @@ def test_the_same_call_gives_the_same_bits() -> None:
     h, scores = make_inputs(graph, heads=2, width=7, with_edges=True)
     runs = []
     for _ in range(2):
-        out = _triton_attend.attend(graph, View(ViewSpec(edge_drop_prob=0.5), 9), h, scores, False)
+        out = _triton.attend(graph, View(ViewSpec(edge_drop_prob=0.5), 9), h, scores, False)
         runs.append((out, *torch.autograd.grad(out.square().sum(), learned(h, scores))))
     assert all(torch.equal(a, b) for a, b in zip(*runs, strict=True))
 
 
-@pytest.mark.parametrize("module", [_csr_attend, pytest.param(_triton_attend, marks=needs_triton)])
+@pytest.mark.parametrize("module", [_csr, pytest.param(_triton, marks=needs_triton)])
 def test_float64_is_exact(module: Any) -> None:
     graph = make_random_graph(num_nodes=20, num_edges=90, seed=3).to(DEVICE)
     h, scores = make_inputs(graph, heads=2, width=3, with_edges=True, dtype=torch.float64)
@@ -187,7 +186,7 @@ def test_float64_is_exact(module: Any) -> None:
 def test_scores_far_from_zero_do_not_overflow() -> None:
     graph = make_random_graph(num_nodes=20, num_edges=90, seed=3).to(DEVICE)
     h, scores = make_inputs(graph, heads=2, width=3, with_edges=False)
-    modules = [_torch, _csr_attend] + [_triton_attend] * _triton.IS_AVAILABLE
+    modules = [_torch, _csr] + [_triton] * _triton.IS_AVAILABLE
     for module in modules:
         large = Scores(scores.source * 1e4, scores.target)
         out = module.attend(graph, CLEAN, h, large, False)
@@ -244,11 +243,11 @@ def test_memory_does_not_hold_a_row_for_every_edge() -> None:
             return out
 
     with Largest() as largest:  # type: ignore[no-untyped-call]
-        torch.autograd.backward(_csr_attend.attend(graph, CLEAN, h, scores, False).sum())
-    assert largest.elements <= _csr_attend._BLOCK_ELEMENTS < graph.num_edges * h.shape[1]
+        torch.autograd.backward(_csr.attend(graph, CLEAN, h, scores, False).sum())
+    assert largest.elements <= _BLOCK_ELEMENTS < graph.num_edges * h.shape[1]
 
 
-@pytest.mark.parametrize("module", [_csr_attend, pytest.param(_triton_attend, marks=needs_triton)])
+@pytest.mark.parametrize("module", [_csr, pytest.param(_triton, marks=needs_triton)])
 def test_what_is_kept_for_a_graph_goes_with_it(module: Any) -> None:
     graph = make_random_graph(num_nodes=5, num_edges=5, seed=0).to(DEVICE)
     h, scores = make_inputs(graph, heads=1, width=2, with_edges=True)

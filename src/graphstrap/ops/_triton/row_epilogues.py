@@ -1,10 +1,15 @@
-"""Layer norm and PReLU, fused. With p(z) = z where z > 0, else a z; s(z) = 1 where z > 0, else a; g the gradient of y:
+"""Layer norm and PReLU, bias and PReLU, and the cosine of rows, each as one epilogue.
 
-    n = (x + c - mean) r over each row,  y = p(w n + b),  u = g s(w n + b),  v = w u
-    dw = sum u n,  db = sum u,  dx = r (v - mean v - n mean (v n)) over each row,  dc = sum dx
-    da = sum of g z over every element with z <= 0, z being what p is applied to
+With p(z) = z where z > 0, else a z; s(z) = 1 where z > 0, else a; g the gradient of y:
 
-x is saved, with a mean and a factor r for each row; n and z are made again. Float32 throughout, whatever x is.
+    layer norm  n = (x + c - mean) r over each row,  y = p(w n + b),  u = g s(w n + b),  v = w u
+                dw = sum u n,  db = sum u,  dx = r (v - mean v - n mean (v n)) over each row,  dc = sum dx
+    bias        y = p(x + b),  dx = g s(x + b),  db = sum dx
+    both        da = sum of g z over every element with z <= 0, z being what p is applied to
+    cosine      c = q.t / (|q| |t|),  dq = g (t / |t| - c q / |q|) / |q|; lengths are at least 1e-8
+
+x is saved, and for layer norm a mean and a factor r for each row; n and z are made again. Float32 throughout, whatever
+x is; float64 goes to the reference.
 """
 
 from __future__ import annotations
@@ -12,10 +17,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from graphstrap.ops._triton.finish.tiles import (
+from graphstrap.ops import _torch
+from graphstrap.ops._triton.launch import IS_AVAILABLE
+from graphstrap.ops._triton.tiles import (
     add_parts,
     by_parts,
     by_rows,
@@ -25,16 +32,106 @@ from graphstrap.ops._triton.finish.tiles import (
     empty_parts,
     run_planned,
 )
-from graphstrap.ops._triton.launch import IS_AVAILABLE
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def"
+
+
+def layer_norm_prelu(x: Tensor, norm: nn.LayerNorm, slope: Tensor, shift: Tensor) -> Tensor:
+    """PReLU after layer norm of every row of x + shift."""
+    if x.dtype == torch.float64:
+        return _torch.layer_norm_prelu(x, norm, slope, shift)
+    result: Tensor = _LayerNormPReLU.apply(x, slope, shift, norm.weight, norm.bias, norm.eps)  # type: ignore[no-untyped-call]
+    return result
+
+
+def bias_prelu(x: Tensor, bias: Tensor, slope: Tensor) -> Tensor:
+    """PReLU of x + bias."""
+    if x.dtype == torch.float64 or not len(x):  # no rows: a graph without edges
+        return _torch.bias_prelu(x, bias.to(x.dtype), slope)
+    result: Tensor = _BiasPReLU.apply(x, slope, bias)  # type: ignore[no-untyped-call]
+    return result
+
+
+def linear_prelu(x: Tensor, weight: Tensor, bias: Tensor, slope: Tensor) -> Tensor:
+    """PReLU of x W + bias."""
+    return bias_prelu(x @ weight, bias, slope)
+
+
+def row_cosine(q: Tensor, t: Tensor) -> Tensor:
+    """(N,) float32 cosine of each row of q with the same row of t. Gradient flows to q alone."""
+    if q.dtype == torch.float64:
+        return _torch.row_cosine(q, t)
+    result: Tensor = _RowCosine.apply(q, t.to(q.dtype))  # type: ignore[no-untyped-call]
+    return result
+
+
+class _LayerNormPReLU(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, slope: Tensor, shift: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+        x = x.contiguous()
+        out, mean, rstd = torch.empty_like(x), empty(x, len(x)), empty(x, len(x))
+        run_planned(_layer_norm_kernel, by_rows(x), x, slope, shift, weight, bias, mean, rstd, out, eps=eps)
+        ctx.save_for_backward(x, slope, shift, weight, bias, mean, rstd)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x = ctx.saved_tensors[0]
+        plan = by_rows_in_parts(x)
+        parts, slope_parts = empty_parts(x, plan, kinds=3)
+        for_x = torch.empty_like(x)
+        inputs = x, gradient.contiguous(), *ctx.saved_tensors[1:]
+        run_planned(_layer_norm_gradient_kernel, plan, *inputs, for_x, parts, slope_parts)
+        (for_weight, for_bias, for_shift), for_slope = add_parts(parts, slope_parts)
+        return for_x, for_slope, for_shift, for_weight, for_bias, None
+
+
+class _BiasPReLU(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, slope: Tensor, bias: Tensor) -> Tensor:
+        x = x.contiguous()
+        out = torch.empty_like(x)
+        run_planned(_bias_kernel, by_tiles(x), x, slope, bias, out)
+        ctx.save_for_backward(x, slope, bias)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        x, slope, bias = ctx.saved_tensors
+        plan = by_parts(x)
+        parts, slope_parts = empty_parts(x, plan, kinds=1)
+        for_x = torch.empty_like(x)
+        run_planned(_bias_gradient_kernel, plan, x, gradient.contiguous(), slope, bias, for_x, parts, slope_parts)
+        sums, for_slope = add_parts(parts, slope_parts)
+        return for_x, for_slope, sums[0]
+
+
+class _RowCosine(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, t: Tensor) -> Tensor:
+        q, t = q.contiguous(), t.contiguous()
+        cosine, q_length, t_length = (empty(q, len(q)) for _ in range(3))
+        run_planned(_cosine_kernel, by_rows(q), q, t, cosine, q_length, t_length)
+        ctx.save_for_backward(q, t, cosine, q_length, t_length)
+        return cosine
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        q = ctx.saved_tensors[0]
+        for_q = torch.empty_like(q)
+        stride = gradient.stride(0)  # 0 under a sum
+        run_planned(_cosine_gradient_kernel, by_rows(q), *ctx.saved_tensors, gradient, for_q, gradient_stride=stride)
+        return for_q, None
 
 
 if IS_AVAILABLE:
     import triton
     import triton.language as tl
 
-    from graphstrap.ops._triton.finish.tiles import own_columns, own_rows, own_tile, prelu_of, read, through_prelu
+    from graphstrap.ops._triton.tiles import own_columns, own_rows, own_tile, prelu_of, read, through_prelu
 
     @triton.jit
     def _layer_norm_kernel(
@@ -118,49 +215,6 @@ if IS_AVAILABLE:
         tl.store(target + 2 * num_columns, tl.sum(for_shift, axis=0), mask=inside)
         tl.store(slope_parts + tl.program_id(1), tl.sum(tl.sum(for_slope, axis=0), axis=0))
 
-
-def layer_norm_prelu(x: Tensor, slope: Tensor, *, shift: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-    """prelu(layer_norm(x + shift)) of every row of x (N, D)."""
-    result: Tensor = _LayerNormPReLU.apply(x, slope, shift, weight, bias, eps)  # type: ignore[no-untyped-call]
-    return result
-
-
-class _LayerNormPReLU(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, slope: Tensor, shift: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
-        x = x.contiguous()
-        out, mean, rstd = torch.empty_like(x), empty(x, len(x)), empty(x, len(x))
-        run_planned(_layer_norm_kernel, by_rows(x), x, slope, shift, weight, bias, mean, rstd, out, eps=eps)
-        ctx.save_for_backward(x, slope, shift, weight, bias, mean, rstd)
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x = ctx.saved_tensors[0]
-        plan = by_rows_in_parts(x)
-        parts, slope_parts = empty_parts(x, plan, kinds=3)
-        for_x = torch.empty_like(x)
-        inputs = x, gradient.contiguous(), *ctx.saved_tensors[1:]
-        run_planned(_layer_norm_gradient_kernel, plan, *inputs, for_x, parts, slope_parts)
-        (for_weight, for_bias, for_shift), for_slope = add_parts(parts, slope_parts)
-        return for_x, for_slope, for_shift, for_weight, for_bias, None
-
-
-# Bias and PReLU, fused. With s(z) = 1 where z > 0, else a; g the gradient of y:
-#
-# y = p(x + b),  dx = g s(x + b),  db = sum dx,  da = sum of g z over every element with z = x + b <= 0
-
-
-# mypy: disable-error-code="untyped-decorator, no-untyped-def"
-
-
-if IS_AVAILABLE:
-    import triton
-    import triton.language as tl
-
-    from graphstrap.ops._triton.finish.tiles import own_columns, own_rows, own_tile, prelu_of, read, through_prelu
-
     @triton.jit
     def _bias_kernel(
         x,
@@ -212,46 +266,6 @@ if IS_AVAILABLE:
         tl.store(parts + tl.program_id(1) * num_columns + columns, tl.sum(for_bias, axis=0), mask=inside)
         program = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
         tl.store(slope_parts + program, tl.sum(tl.sum(for_slope, axis=0), axis=0))
-
-
-def bias_prelu(x: Tensor, slope: Tensor, *, bias: Tensor) -> Tensor:
-    """prelu(x + bias) of x (N, D)."""
-    result: Tensor = _BiasPReLU.apply(x, slope, bias)  # type: ignore[no-untyped-call]
-    return result
-
-
-class _BiasPReLU(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, slope: Tensor, bias: Tensor) -> Tensor:
-        x = x.contiguous()
-        out = torch.empty_like(x)
-        run_planned(_bias_kernel, by_tiles(x), x, slope, bias, out)
-        ctx.save_for_backward(x, slope, bias)
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        x, slope, bias = ctx.saved_tensors
-        plan = by_parts(x)
-        parts, slope_parts = empty_parts(x, plan, kinds=1)
-        for_x = torch.empty_like(x)
-        run_planned(_bias_gradient_kernel, plan, x, gradient.contiguous(), slope, bias, for_x, parts, slope_parts)
-        sums, for_slope = add_parts(parts, slope_parts)
-        return for_x, for_slope, sums[0]
-
-
-# The cosine of rows, fused:  c = q.t / (|q| |t|),  dq = g (t / |t| - c q / |q|) / |q|; lengths are at least 1e-8.
-
-
-# mypy: disable-error-code="untyped-decorator, no-untyped-def"
-
-
-if IS_AVAILABLE:
-    import triton
-    import triton.language as tl
-
-    from graphstrap.ops._triton.finish.tiles import own_columns, own_rows, own_tile, read
 
     @triton.jit
     def _cosine_kernel(
@@ -307,28 +321,3 @@ if IS_AVAILABLE:
             of_q = -g * read(cosine, rows, inside_rows) / (q_size * q_size)
             dq = of_t[:, None] * read(t, place, here) + of_q[:, None] * read(q, place, here)
             tl.store(for_q + place, dq, mask=here)
-
-
-def row_cosine(q: Tensor, t: Tensor) -> Tensor:
-    """(N,) float32 cosine of each row of q with the same row of t. Gradient flows to q alone."""
-    result: Tensor = _RowCosine.apply(q, t)  # type: ignore[no-untyped-call]
-    return result
-
-
-class _RowCosine(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, q: Tensor, t: Tensor) -> Tensor:
-        q, t = q.contiguous(), t.contiguous()
-        cosine, q_length, t_length = (empty(q, len(q)) for _ in range(3))
-        run_planned(_cosine_kernel, by_rows(q), q, t, cosine, q_length, t_length)
-        ctx.save_for_backward(q, t, cosine, q_length, t_length)
-        return cosine
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        q = ctx.saved_tensors[0]
-        for_q = torch.empty_like(q)
-        stride = gradient.stride(0)  # 0 under a sum
-        run_planned(_cosine_gradient_kernel, by_rows(q), *ctx.saved_tensors, gradient, for_q, gradient_stride=stride)
-        return for_q, None

@@ -1,4 +1,4 @@
-"""The weights of attention: the logarithm of each row's sum, and the weights themselves wherever they are needed."""
+"""The weights of attention, made again wherever they are needed, and the gradient of the scores behind them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from torch import Tensor
 
 from graphstrap.graph import Graph, View
 from graphstrap.ops._torch import Scores
-from graphstrap.ops._triton.chunks import ChunkedMatrix
+from graphstrap.ops._triton.chunks import ChunkedMatrix, compact
 from graphstrap.ops._triton.launch import IS_AVAILABLE, launch
-from graphstrap.ops._triton.views import adjacency, compact, kept_edge_bytes
+from graphstrap.ops._triton.products import adjacency, kept_edge_bytes
 
-# What a view keeps of a graph's edges, for attention.
-
+# mypy: disable-error-code="untyped-decorator, no-untyped-def"
 
 _kept: WeakKeyDictionary[View, WeakKeyDictionary[Graph, dict[bool, KeptEdges]]] = WeakKeyDictionary()
 
@@ -44,7 +43,111 @@ def kept_edges(graph: Graph, view: View, with_places: bool) -> KeptEdges:
     return found[with_places]
 
 
-# mypy: disable-error-code="untyped-decorator, no-untyped-def"
+def log_totals(graph: Graph, edges: KeptEdges, scores: Scores) -> Tensor:
+    kept = edges.kept
+    out = torch.empty(scores.target.shape, dtype=torch.float32, device=graph.device)
+    if graph.num_nodes:
+        launch(_log_total_kernel, (graph.num_nodes,))(
+            graph.indptr,
+            graph.indices,
+            graph.indptr if kept is None else kept,
+            scores.source,
+            scores.target,
+            scores.source if scores.edge is None else scores.edge,
+            out,
+            scores.num_heads,
+            graph.num_edges,
+            scores.slope,
+            is_masked=kept is not None,
+            has_edge=scores.edge is not None,
+            block_heads=triton.next_power_of_2(scores.num_heads),
+            block=32,
+            num_warps=1,
+        )
+    return out
+
+
+def weights_of(graph: Graph, edges: KeptEdges, scores: Scores, log_total: Tensor, *, transposed: bool) -> Tensor:
+    """(H, entries) the weights of what the view keeps, in the places of one of its two matrices."""
+    matrix = edges.backward if transposed else edges.forward
+    places = edges.backward_places if transposed else edges.forward_places
+    chunks, heads = matrix.chunks, scores.num_heads
+    out = torch.empty(heads, len(matrix.columns), dtype=torch.float32, device=log_total.device)
+    if len(chunks.rows):
+        launch(_weights_kernel, (triton.cdiv(len(chunks.rows), 8), heads))(
+            matrix.first,
+            matrix.counts,
+            chunks.rows,
+            chunks.opens_row,
+            matrix.columns,
+            matrix.columns if places is None else places,
+            scores.source,
+            scores.target,
+            scores.source if scores.edge is None else scores.edge,
+            log_total,
+            out,
+            len(chunks.rows),
+            heads,
+            graph.num_edges,
+            out.shape[1],
+            scores.slope,
+            is_transposed=transposed,
+            has_edge=scores.edge is not None,
+            chunks=8,
+            width=32,
+            num_warps=4,
+        )
+    return out
+
+
+def score_gradients(
+    graph: Graph, edges: KeptEdges, scores: Scores, log_total: Tensor, for_weights: Tensor
+) -> tuple[Tensor, Tensor]:
+    """draw, (E + N, H), and its sums by target."""
+    kept, heads = edges.kept, scores.num_heads
+    for_raw = torch.empty(len(for_weights), heads, dtype=torch.float32, device=graph.device)
+    for_target = torch.empty(scores.target.shape, dtype=scores.target.dtype, device=graph.device)
+    if graph.num_nodes:
+        launch(_score_gradient_kernel, (graph.num_nodes,))(
+            graph.indptr,
+            graph.indices,
+            graph.indptr if kept is None else kept,
+            scores.source,
+            scores.target,
+            scores.source if scores.edge is None else scores.edge,
+            log_total,
+            for_weights,
+            for_raw,
+            for_target,
+            heads,
+            graph.num_edges,
+            scores.slope,
+            num_parts=for_weights.shape[1],
+            is_masked=kept is not None,
+            has_edge=scores.edge is not None,
+            block_heads=triton.next_power_of_2(heads),
+            block=32,
+            num_warps=1,
+        )
+    return for_raw, for_target
+
+
+def sum_sources(graph: Graph, for_raw: Tensor, source: Tensor) -> Tensor:
+    back = graph.transpose
+    out = torch.empty(source.shape, dtype=source.dtype, device=source.device)
+    if len(out):
+        launch(_sum_sources_kernel, (len(out),))(
+            back.indptr,
+            back.edge_positions,
+            for_raw,
+            out,
+            out.shape[1],
+            graph.num_edges,
+            block_heads=triton.next_power_of_2(out.shape[1]),
+            block=32,
+            num_warps=1,
+        )
+    return out
 
 
 if IS_AVAILABLE:
@@ -150,74 +253,6 @@ if IS_AVAILABLE:
             log_of_row = tl.load(log_total + targets * num_heads + head, mask=here, other=0.0)
             tl.store(out + head.to(tl.int64) * room + entry, tl.exp(leaky(raw, slope) - log_of_row), mask=here)
 
-
-def log_totals(graph: Graph, edges: KeptEdges, scores: Scores) -> Tensor:
-    kept = edges.kept
-    out = torch.empty(scores.target.shape, dtype=torch.float32, device=graph.device)
-    if graph.num_nodes:
-        launch(_log_total_kernel, (graph.num_nodes,))(
-            graph.indptr,
-            graph.indices,
-            graph.indptr if kept is None else kept,
-            scores.source,
-            scores.target,
-            scores.source if scores.edge is None else scores.edge,
-            out,
-            scores.num_heads,
-            graph.num_edges,
-            scores.slope,
-            is_masked=kept is not None,
-            has_edge=scores.edge is not None,
-            block_heads=triton.next_power_of_2(scores.num_heads),
-            block=32,
-            num_warps=1,
-        )
-    return out
-
-
-def weights_of(graph: Graph, edges: KeptEdges, scores: Scores, log_total: Tensor, *, transposed: bool) -> Tensor:
-    """(H, entries) the weights of what the view keeps, in the places of one of its two matrices."""
-    matrix = edges.backward if transposed else edges.forward
-    places = edges.backward_places if transposed else edges.forward_places
-    chunks, heads = matrix.chunks, scores.num_heads
-    out = torch.empty(heads, len(matrix.columns), dtype=torch.float32, device=log_total.device)
-    if len(chunks.rows):
-        launch(_weights_kernel, (triton.cdiv(len(chunks.rows), 8), heads))(
-            matrix.first,
-            matrix.counts,
-            chunks.rows,
-            chunks.opens_row,
-            matrix.columns,
-            matrix.columns if places is None else places,
-            scores.source,
-            scores.target,
-            scores.source if scores.edge is None else scores.edge,
-            log_total,
-            out,
-            len(chunks.rows),
-            heads,
-            graph.num_edges,
-            out.shape[1],
-            scores.slope,
-            is_transposed=transposed,
-            has_edge=scores.edge is not None,
-            chunks=8,
-            width=32,
-            num_warps=4,
-        )
-    return out
-
-
-# The gradient of the scores, through softmax and leaky ReLU, and its sums by target and by source.
-
-
-# mypy: disable-error-code="untyped-decorator, no-untyped-def"
-
-
-if IS_AVAILABLE:
-    import triton
-    import triton.language as tl
-
     @triton.jit
     def _sum_of_parts(parts, place, heads, here, num_heads, num_parts: tl.constexpr):
         total = tl.load(parts + place * num_parts * num_heads + heads, mask=here, other=0.0)
@@ -309,53 +344,3 @@ if IS_AVAILABLE:
             here = (entry < end)[:, None] & real[None, :]
             total += tl.sum(tl.load(for_raw + place * num_heads + heads[None, :], mask=here, other=0.0), axis=0)
         tl.store(out + row * num_heads + heads, total.to(out.dtype.element_ty), mask=real)
-
-
-def score_gradients(
-    graph: Graph, edges: KeptEdges, scores: Scores, log_total: Tensor, for_weights: Tensor
-) -> tuple[Tensor, Tensor]:
-    """draw, (E + N, H), and its sums by target."""
-    kept, heads = edges.kept, scores.num_heads
-    for_raw = torch.empty(len(for_weights), heads, dtype=torch.float32, device=graph.device)
-    for_target = torch.empty(scores.target.shape, dtype=scores.target.dtype, device=graph.device)
-    if graph.num_nodes:
-        launch(_score_gradient_kernel, (graph.num_nodes,))(
-            graph.indptr,
-            graph.indices,
-            graph.indptr if kept is None else kept,
-            scores.source,
-            scores.target,
-            scores.source if scores.edge is None else scores.edge,
-            log_total,
-            for_weights,
-            for_raw,
-            for_target,
-            heads,
-            graph.num_edges,
-            scores.slope,
-            num_parts=for_weights.shape[1],
-            is_masked=kept is not None,
-            has_edge=scores.edge is not None,
-            block_heads=triton.next_power_of_2(heads),
-            block=32,
-            num_warps=1,
-        )
-    return for_raw, for_target
-
-
-def sum_sources(graph: Graph, for_raw: Tensor, source: Tensor) -> Tensor:
-    back = graph.transpose
-    out = torch.empty(source.shape, dtype=source.dtype, device=source.device)
-    if len(out):
-        launch(_sum_sources_kernel, (len(out),))(
-            back.indptr,
-            back.edge_positions,
-            for_raw,
-            out,
-            out.shape[1],
-            graph.num_edges,
-            block_heads=triton.next_power_of_2(out.shape[1]),
-            block=32,
-            num_warps=1,
-        )
-    return out

@@ -1,4 +1,4 @@
-"""What follows a product: normalisation with PReLU, bias with PReLU, the row cosine, the moving average."""
+"""Epilogues, the elementwise work after a product: norm and PReLU, bias and PReLU, row cosine, moving average."""
 
 from __future__ import annotations
 
@@ -52,17 +52,6 @@ def row_cosine(q: Tensor, t: Tensor) -> Tensor:
     """cos(q_i, t_i) of every row, with the gradient for q in one pass."""
     result: Tensor = _RowCosine.apply(_widened(q), _widened(t))  # type: ignore[no-untyped-call]
     return result
-
-
-def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """x W + bias."""
-    return torch.addmm(bias, x, weight)
-
-
-def move_average(averages: list[Tensor], news: list[Tensor], weight: float | Tensor) -> None:
-    """averages += weight * (news - averages)."""
-    for average, new in zip(averages, news, strict=True):
-        average.lerp_(new, weight)
 
 
 def _widened(x: Tensor) -> Tensor:
@@ -165,52 +154,3 @@ class _RowCosine(torch.autograd.Function):
         for_t = torch.where(q_length > 1e-8, for_t, 0.0)  # a row of zeros: see the reference
         for_q = -gradient * cosine / q_length.square()
         return torch.addcmul(t * for_t[:, None], q, for_q[:, None]), None
-
-
-# How alike each row is to all others, in blocks of rows: nothing of size M x M is ever held.
-#
-# forward     t_i  =  log sum over j != i of e^(k_i . k_j)
-# backward    dL/dk_i  =  sum over j != i of (g_i e^(s_ij - t_i) + g_j e^(s_ij - t_j)) k_j      s_ij = k_i . k_j
-#
-# The similarities are symmetric, so the backward pass computes each block of them once more, and one product of it.
-
-
-NUMBERS_PER_BLOCK = 2**23  # similarities at once: 32 MB
-
-
-def log_total_others(keys: Tensor, *, bound: float | None = None) -> Tensor:
-    """See `graphstrap.ops.log_total_others`; a bound changes nothing here."""
-    total: Tensor = _LogTotalOthers.apply(keys)  # type: ignore[no-untyped-call]
-    return total
-
-
-class _LogTotalOthers(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, keys: Tensor) -> Tensor:
-        total = keys.new_empty(len(keys), dtype=torch.promote_types(keys.dtype, torch.float32))
-        for rows in _blocks(keys):
-            total[rows] = torch.logsumexp(_similarities(keys, rows), dim=1)
-        ctx.save_for_backward(keys, total)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        keys, total = ctx.saved_tensors
-        result = torch.empty_like(keys)
-        for rows in _blocks(keys):
-            similarity = _similarities(keys, rows)
-            weight = gradient[rows, None] * (similarity - total[rows, None]).exp_()
-            weight += gradient * similarity.sub_(total).exp_()
-            torch.mm(weight.to(keys.dtype), keys, out=result[rows])
-        return result
-
-
-def _blocks(keys: Tensor) -> list[slice]:
-    size = max(1, NUMBERS_PER_BLOCK // max(1, len(keys)))
-    return [slice(first, first + size) for first in range(0, len(keys), size)]
-
-
-def _similarities(keys: Tensor, rows: slice) -> Tensor:
-    """(B, M) of a block of rows with all; -inf with itself."""
-    similarity = (keys[rows] @ keys.T).to(torch.promote_types(keys.dtype, torch.float32))
-    return similarity.diagonal_scatter(similarity.new_full((len(similarity),), -torch.inf), rows.start)

@@ -23,7 +23,7 @@ from torch import Tensor
 from graphstrap.graph import Graph, View
 from graphstrap.graph.blocks import SparseMatrix
 from graphstrap.ops._csr.products import Bag, Frame, best_form, frames_of, narrow, project
-from graphstrap.ops._torch import Scores, kept_columns
+from graphstrap.ops._torch import Scores, kept_columns, kept_edges
 
 _BLOCK_ELEMENTS = 1 << 20  # of a block of gathered rows: a few megabytes
 
@@ -62,7 +62,7 @@ def times_heads(sums: Tensor, weight: Tensor, num_heads: int) -> Tensor:
 def _attend(graph: Graph, view: View, h: Tensor, scores: Scores, *, average: bool, shared: bool) -> Tensor:
     by_graph = _entries.setdefault(view, WeakKeyDictionary())
     if graph not in by_graph:
-        (forward, backward), kept = frames_of(graph, view)
+        (forward, backward), kept = frames_of(graph, kept_edges(graph, view))
         by_graph[graph] = _Entries(forward, kept, graph.num_edges), _Entries(backward, kept, graph.num_edges)
     source, target, edge = (None if part is None else _exact(part) for part in scores[:3])
     result: Tensor = _Attend.apply(h, source, target, edge, scores.slope, average, shared, *by_graph[graph])  # type: ignore[no-untyped-call]

@@ -14,18 +14,19 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from graphstrap.ops import _torch, _triton, log_total_others
-from graphstrap.ops._csr import finish as csr_others
-from graphstrap.ops._triton import others as triton_others
+from graphstrap.ops._csr import similarities as csr_similarities
+from graphstrap.ops._triton import similarities as triton_similarities
+from graphstrap.ops._triton.similarities import LARGEST_BOUND
 
 Op = Callable[[Tensor], Tensor]
 
 has_triton = _triton.IS_AVAILABLE and (torch.cuda.is_available() or os.environ.get("TRITON_INTERPRET") == "1")
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-WAYS: dict[str, Op] = {"csr": csr_others.log_total_others}
+WAYS: dict[str, Op] = {"csr": csr_similarities.log_total_others}
 UNBOUNDED = WAYS.copy()
 if has_triton:
     UNBOUNDED["triton"] = WAYS["triton"] = _triton.log_total_others
-    WAYS["triton, bounded"] = partial(_triton.log_total_others, bound=triton_others.LARGEST_BOUND)
+    WAYS["triton, bounded"] = partial(_triton.log_total_others, bound=LARGEST_BOUND)
 every_way = pytest.mark.parametrize("op", WAYS.values(), ids=WAYS.keys())
 
 
@@ -64,7 +65,7 @@ def test_every_way_equals_the_reference(op: Op, num_rows: int, num_columns: int,
 @given(
     num_rows=st.integers(2, 150),
     num_columns=st.integers(1, 40),
-    bound=st.floats(0.5, triton_others.LARGEST_BOUND),
+    bound=st.floats(0.5, LARGEST_BOUND),
     tiles=st.sampled_from([(16, 16), (32, 16), (16, 32), (64, 32), (32, 64)]),
     seed=st.integers(0, 2**31),
 )
@@ -72,10 +73,10 @@ def test_a_bound_gives_the_same_whatever_the_tiles(
     num_rows: int, num_columns: int, bound: float, tiles: tuple[int, int], seed: int
 ) -> None:
     keys = draw_bounded_keys(num_rows, num_columns, seed=seed, bound=bound)
-    usual = triton_others._tiles(keys)
+    usual = triton_similarities._tiles(keys)
     of_this_size = {**usual, "rows_per_tile": tiles[0], "others_per_tile": tiles[1]}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(triton_others, "_tiles", lambda keys: of_this_size)
+        patch.setattr(triton_similarities, "_tiles", lambda keys: of_this_size)
         total, gradient = with_gradient(partial(_triton.log_total_others, bound=bound), keys)
     expected_total, expected_gradient = with_gradient(_torch.log_total_others, keys.double())
     torch.testing.assert_close(total.double(), expected_total, rtol=1e-5, atol=1e-5)
@@ -85,9 +86,9 @@ def test_a_bound_gives_the_same_whatever_the_tiles(
 
 @pytest.mark.skipif(not has_triton, reason="neither a GPU nor Triton's interpreter")
 def test_the_largest_bound_neither_overflows_nor_vanishes() -> None:
-    keys = torch.tensor([[1.0, 0.0], [-1.0, 0.0]], device=DEVICE) * triton_others.LARGEST_BOUND**0.5
+    keys = torch.tensor([[1.0, 0.0], [-1.0, 0.0]], device=DEVICE) * LARGEST_BOUND**0.5
     for rows in (keys, keys.repeat(40, 1)):
-        bounded = partial(_triton.log_total_others, bound=triton_others.LARGEST_BOUND)
+        bounded = partial(_triton.log_total_others, bound=LARGEST_BOUND)
         total, gradient = with_gradient(bounded, rows)
         expected_total, expected_gradient = with_gradient(_torch.log_total_others, rows.double())
         torch.testing.assert_close(total.double(), expected_total, rtol=1e-5, atol=1e-5)
@@ -96,7 +97,7 @@ def test_the_largest_bound_neither_overflows_nor_vanishes() -> None:
 
 @every_way
 def test_bfloat16_is_near_the_reference(op: Op) -> None:
-    if op is not csr_others.log_total_others and DEVICE.type == "cpu":
+    if op is not csr_similarities.log_total_others and DEVICE.type == "cpu":
         pytest.skip("Triton's interpreter has no products in bfloat16")
     keys = draw_keys(140, 20, seed=0).bfloat16()
     total, gradient = with_gradient(op, keys)
@@ -125,9 +126,9 @@ def test_bad_numbers_are_not_hidden(op: Op) -> None:
 @pytest.mark.parametrize("numbers", [1, 40, 95, 10**6])
 def test_blocks_of_any_size_give_the_same(numbers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     keys = draw_keys(19, 5, seed=3)
-    whole = with_gradient(csr_others.log_total_others, keys)
-    monkeypatch.setattr(csr_others, "NUMBERS_PER_BLOCK", numbers)
-    for ours, expected in zip(with_gradient(csr_others.log_total_others, keys), whole, strict=True):
+    whole = with_gradient(csr_similarities.log_total_others, keys)
+    monkeypatch.setattr(csr_similarities, "NUMBERS_PER_BLOCK", numbers)
+    for ours, expected in zip(with_gradient(csr_similarities.log_total_others, keys), whole, strict=True):
         torch.testing.assert_close(ours, expected)
 
 

@@ -1,4 +1,6 @@
-"""Batch norm and PReLU, fused. With p(z) = z where z > 0, else a z; s(z) = 1 where z > 0, else a; sums over rows i:
+"""Batch norm and PReLU as one epilogue.
+
+With p(z) = z where z > 0, else a z; s(z) = 1 where z > 0, else a; sums over rows i:
 
     n = (x - mean_i x) r,  r = (var_i x + eps)^-1/2,  y = p(w n + b),  u = g s(w n + b), g the gradient of y
     dw = sum u n,  db = sum u,  dx = w r (u - db / N - n dw / N)
@@ -14,10 +16,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from graphstrap.ops._triton.finish.tiles import (
+from graphstrap.ops import _torch
+from graphstrap.ops._triton.launch import IS_AVAILABLE
+from graphstrap.ops._triton.tiles import (
     JOIN_COLUMNS,
     add_parts,
     by_parts,
@@ -28,16 +32,76 @@ from graphstrap.ops._triton.finish.tiles import (
     launch_on,
     run_planned,
 )
-from graphstrap.ops._triton.launch import IS_AVAILABLE
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def"
+
+
+def batch_norm_prelu(x: Tensor, norm: nn.BatchNorm1d, slope: Tensor) -> Tensor:
+    """PReLU after batch norm of x (N, D) with the batch's own statistics; moves the running ones in place."""
+    if x.dtype == torch.float64:
+        return _torch.batch_norm_prelu(x, norm, slope)
+    statistics = norm.running_mean, norm.running_var, norm.momentum, norm.eps
+    result: Tensor = _BatchNormPReLU.apply(x, slope, norm.weight, norm.bias, *statistics)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _BatchNormPReLU(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        slope: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        running_mean: Tensor,
+        running_var: Tensor,
+        new_batch_weight: float,
+        eps: float,
+    ) -> Tensor:
+        x = x.contiguous()
+        mean, rstd = _batch_moments(x, running_mean, running_var, new_batch_weight, eps)
+        out = torch.empty_like(x)
+        run_planned(_batch_norm_kernel, by_tiles(x), x, slope, weight, bias, mean, rstd, out)
+        ctx.save_for_backward(x, slope, weight, bias, mean, rstd)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, slope, *columns = ctx.saved_tensors
+        gradient = gradient.contiguous()
+        plan = by_parts(x)
+        parts, slope_parts = empty_parts(x, plan, kinds=2)
+        run_planned(_batch_norm_sums_kernel, plan, x, gradient, slope, *columns, parts, slope_parts)
+        sums, for_slope = add_parts(parts, slope_parts)
+        for_x = torch.empty_like(x)
+        run_planned(_batch_norm_gradient_kernel, by_tiles(x), x, gradient, slope, *columns, sums, for_x)
+        return for_x, for_slope, sums[0], sums[1], None, None, None, None
+
+
+def _batch_moments(
+    x: Tensor, running_mean: Tensor, running_var: Tensor, new_batch_weight: float, eps: float
+) -> tuple[Tensor, Tensor]:
+    """(D,) mean of x - x[0], and 1 / sqrt(variance + eps)."""
+    num_rows, num_columns = x.shape
+    plan = for_moments(x)
+    mean_parts, square_parts = empty(x, plan.num_parts, num_columns), empty(x, plan.num_parts, num_columns)
+    run_planned(_moments_kernel, plan, x, mean_parts, square_parts)
+    mean, rstd = empty(x, num_columns), empty(x, num_columns)
+    grid = (triton.cdiv(num_columns, JOIN_COLUMNS),)
+    tensors = x, mean_parts, square_parts, mean, rstd, running_mean, running_var
+    new_batch_weight = new_batch_weight if num_rows > 1 else 0.0  # one row has no variance
+    numbers = num_rows, num_columns, plan.num_parts, plan.rows_per_program, new_batch_weight, eps
+    blocks = {"block_parts": triton.next_power_of_2(plan.num_parts), "block_columns": JOIN_COLUMNS}
+    launch_on(_join_moments_kernel, grid, *tensors, *numbers, **blocks)
+    return mean, rstd
 
 
 if IS_AVAILABLE:
     import triton
     import triton.language as tl
 
-    from graphstrap.ops._triton.finish.tiles import own_columns, own_rows, own_tile, prelu_of, read, through_prelu
+    from graphstrap.ops._triton.tiles import own_columns, own_rows, own_tile, prelu_of, read, through_prelu
 
     @triton.jit
     def _moments_kernel(
@@ -208,72 +272,3 @@ if IS_AVAILABLE:
             u, _ = through_prelu(read(gradient, place, here), gap * scale[None, :] + b[None, :], a)
             dx = scale[None, :] * (u - mean_u[None, :] - gap * r_mean_un[None, :])
             tl.store(for_x + place, dx, mask=here)
-
-
-def batch_norm_prelu(
-    x: Tensor,
-    slope: Tensor,
-    *,
-    weight: Tensor,
-    bias: Tensor,
-    running_mean: Tensor,
-    running_var: Tensor,
-    new_batch_weight: float,
-    eps: float,
-) -> Tensor:
-    """prelu(batch_norm(x)) of x (N, D) with the batch's own statistics; moves the running ones in place."""
-    statistics = running_mean, running_var, new_batch_weight, eps
-    result: Tensor = _BatchNormPReLU.apply(x, slope, weight, bias, *statistics)  # type: ignore[no-untyped-call]
-    return result
-
-
-class _BatchNormPReLU(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        slope: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-        running_mean: Tensor,
-        running_var: Tensor,
-        new_batch_weight: float,
-        eps: float,
-    ) -> Tensor:
-        x = x.contiguous()
-        mean, rstd = _batch_moments(x, running_mean, running_var, new_batch_weight, eps)
-        out = torch.empty_like(x)
-        run_planned(_batch_norm_kernel, by_tiles(x), x, slope, weight, bias, mean, rstd, out)
-        ctx.save_for_backward(x, slope, weight, bias, mean, rstd)
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, slope, *columns = ctx.saved_tensors
-        gradient = gradient.contiguous()
-        plan = by_parts(x)
-        parts, slope_parts = empty_parts(x, plan, kinds=2)
-        run_planned(_batch_norm_sums_kernel, plan, x, gradient, slope, *columns, parts, slope_parts)
-        sums, for_slope = add_parts(parts, slope_parts)
-        for_x = torch.empty_like(x)
-        run_planned(_batch_norm_gradient_kernel, by_tiles(x), x, gradient, slope, *columns, sums, for_x)
-        return for_x, for_slope, sums[0], sums[1], None, None, None, None
-
-
-def _batch_moments(
-    x: Tensor, running_mean: Tensor, running_var: Tensor, new_batch_weight: float, eps: float
-) -> tuple[Tensor, Tensor]:
-    """(D,) mean of x - x[0], and 1 / sqrt(variance + eps)."""
-    num_rows, num_columns = x.shape
-    plan = for_moments(x)
-    mean_parts, square_parts = empty(x, plan.num_parts, num_columns), empty(x, plan.num_parts, num_columns)
-    run_planned(_moments_kernel, plan, x, mean_parts, square_parts)
-    mean, rstd = empty(x, num_columns), empty(x, num_columns)
-    grid = (triton.cdiv(num_columns, JOIN_COLUMNS),)
-    tensors = x, mean_parts, square_parts, mean, rstd, running_mean, running_var
-    new_batch_weight = new_batch_weight if num_rows > 1 else 0.0  # one row has no variance
-    numbers = num_rows, num_columns, plan.num_parts, plan.rows_per_program, new_batch_weight, eps
-    blocks = {"block_parts": triton.next_power_of_2(plan.num_parts), "block_columns": JOIN_COLUMNS}
-    launch_on(_join_moments_kernel, grid, *tensors, *numbers, **blocks)
-    return mean, rstd

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -20,9 +21,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from graphstrap.ops import _triton
-from graphstrap.ops._triton import finish
-from graphstrap.ops._triton.finish import batch_norm as batch_norm_module
-from graphstrap.ops._triton.finish import tiles
+from graphstrap.ops._triton import batch_norm as batch_norm_module
+from graphstrap.ops._triton import tiles
 
 pytestmark = [
     pytest.mark.skipif(not _triton.IS_AVAILABLE, reason="Triton is not installed"),
@@ -45,17 +45,22 @@ class Op(NamedTuple):
 
 def run_batch_norm(inputs: Inputs) -> Tensor:
     x, slope, weight, bias = inputs.values()
-    running = {"running_mean": torch.zeros_like(weight), "running_var": torch.ones_like(weight)}
-    return finish.batch_norm_prelu(x, slope, weight=weight, bias=bias, **running, new_batch_weight=0.1, eps=EPS)
+    return _triton.batch_norm_prelu(x, as_norm(weight, bias), slope)
 
 
 def run_layer_norm(inputs: Inputs) -> Tensor:
     x, slope, shift, weight, bias = inputs.values()
-    return finish.layer_norm_prelu(x, slope, shift=shift, weight=weight, bias=bias, eps=EPS)
+    return _triton.layer_norm_prelu(x, as_norm(weight, bias), slope, shift)
 
 
 def run_bias(inputs: Inputs) -> Tensor:
-    return finish.bias_prelu(inputs["x"], inputs["slope"], bias=inputs["bias"])
+    return _triton.bias_prelu(inputs["x"], inputs["bias"], inputs["slope"])
+
+
+def as_norm(weight: Tensor, bias: Tensor, **statistics: Any) -> Any:
+    """What an epilogue reads of a norm layer, with weights that need not be parameters."""
+    running = {"running_mean": torch.zeros_like(weight), "running_var": torch.ones_like(weight), "momentum": 0.1}
+    return SimpleNamespace(weight=weight, bias=bias, eps=EPS, **running | statistics)
 
 
 def batch_norm(inputs: Inputs) -> Tensor:
@@ -124,7 +129,7 @@ def test_row_cosine_equals_the_reference(
     if narrow:
         q, t = q.bfloat16(), t.bfloat16()
     with poisoned_memory(), shared_out(*sizes):
-        ours = value_and_gradients(lambda inputs: finish.row_cosine(inputs["q"], t), {"q": q}, upstream)
+        ours = value_and_gradients(lambda inputs: _triton.row_cosine(inputs["q"], t), {"q": q}, upstream)
     expected = value_and_gradients(lambda inputs: cosine(inputs["q"], t.double()), {"q": q.double()}, upstream.double())
     assert ours["value"].dtype == torch.float32
     assert ours["q"].dtype == q.dtype
@@ -136,7 +141,7 @@ def test_row_cosine_equals_the_reference(
 
 def test_row_cosine_takes_a_gradient_that_is_one_number_for_all_rows(device: str) -> None:
     q, t = torch.randn(5, 3, device=device, requires_grad=True), torch.randn(5, 3, device=device, requires_grad=True)
-    for_q, for_t = torch.autograd.grad(finish.row_cosine(q, t).sum(), (q, t), allow_unused=True)
+    for_q, for_t = torch.autograd.grad(_triton.row_cosine(q, t).sum(), (q, t), allow_unused=True)
     (expected,) = torch.autograd.grad(cosine(q.double(), t.double()).sum(), q)
     torch.testing.assert_close(for_q, expected)
     assert for_t is None
@@ -154,16 +159,9 @@ def test_running_statistics_are_those_of_batch_norm(
     for step in range(2):
         layer(inputs["x"].double() + step)
         with shared_out(*sizes):
-            finish.batch_norm_prelu(
-                inputs["x"] + step,
-                inputs["slope"],
-                weight=inputs["weight"],
-                bias=inputs["bias"],
-                running_mean=mean,
-                running_var=var,
-                new_batch_weight=new_batch_weight,
-                eps=EPS,
-            )
+            statistics = {"running_mean": mean, "running_var": var, "momentum": new_batch_weight}
+            norm = as_norm(inputs["weight"], inputs["bias"], **statistics)
+            _triton.batch_norm_prelu(inputs["x"] + step, norm, inputs["slope"])
     assert layer.running_mean is not None
     assert layer.running_var is not None
     assert_same({"mean": mean, "var": var}, {"mean": layer.running_mean, "var": layer.running_var}, 2e-5)
@@ -172,9 +170,9 @@ def test_running_statistics_are_those_of_batch_norm(
 def test_one_row_leaves_the_running_statistics_alone(device: str) -> None:
     inputs, _ = make_inputs(OPS["batch_norm"], (1, 5), 0, device)
     mean, var = torch.full((5,), 0.5, device=device), torch.full((5,), 2.0, device=device)
-    statistics: dict[str, Any] = {"running_mean": mean, "running_var": var, "new_batch_weight": 0.3, "eps": EPS}
     inputs = {name: value.detach() for name, value in inputs.items()}
-    finish.batch_norm_prelu(inputs["x"], inputs["slope"], weight=inputs["weight"], bias=inputs["bias"], **statistics)
+    norm = as_norm(inputs["weight"], inputs["bias"], running_mean=mean, running_var=var, momentum=0.3)
+    _triton.batch_norm_prelu(inputs["x"], norm, inputs["slope"])
     assert (mean.tolist(), var.tolist()) == ([0.5] * 5, [2.0] * 5)
 
 
@@ -229,7 +227,7 @@ def test_a_bad_number_shows_in_the_cosine_of_its_row(device: str, bad: float) ->
         rows[spoil][2, 1] = bad
         q = rows[0].requires_grad_()
         with np.errstate(all="ignore"):
-            value = finish.row_cosine(q, rows[1])
+            value = _triton.row_cosine(q, rows[1])
             (gradient,) = torch.autograd.grad(value.sum(), q)
         assert (~value.isfinite()).tolist() == [False, False, True, False]
         assert (~gradient.isfinite()).any(dim=1).tolist() == [False, False, True, False]

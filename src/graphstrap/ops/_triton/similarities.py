@@ -1,7 +1,7 @@
 """How alike each row is to all others on CUDA: tiles of similarities live and die in registers.
 
-The formulas stand in `_csr/others.py`. A program owns a tile of rows and walks over all tiles of columns. No similarity
-exceeds the caller's bound b, so no maximum is sought, and an exponential is taken once for each pair and direction:
+The formulas stand in `_csr/similarities.py`. A program owns a tile of rows and walks over all tiles of columns. No
+similarity exceeds the caller's bound b, so no maximum is sought, and each pair takes one exponential per direction:
 
     forward     t_i  =  b + log sum over j != i of e^(s_ij - b)
     backward    g_i e^(s_ij - t_i) + g_j e^(s_ij - t_j)  =  e^(s_ij - b) (a_i + a_j)        a_i = g_i e^(b - t_i)
@@ -9,7 +9,7 @@ exceeds the caller's bound b, so no maximum is sought, and an exponential is tak
 Only tiles that hold the program's own rows, and the last one, ask which pairs count. Tiles come by descriptor, which
 Hopper's copy engine reads, zeros beyond the table. Sums are in float32 and in a fixed order, so results repeat bit for
 bit. Without a bound, or with one so large that e^(-2 b) is next to nothing in float32, and with more columns than a
-program's registers hold, keys go the way of `_csr/others.py`.
+program's registers hold, keys go the way of `_csr/similarities.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from graphstrap.ops._csr import finish as _csr_others
+from graphstrap.ops._csr import similarities as _csr
 from graphstrap.ops._triton.launch import IS_AVAILABLE, launch, may_round_to_tf32
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def"
@@ -114,7 +114,7 @@ def log_total_others(keys: Tensor, *, bound: float | None = None) -> Tensor:
     """See `graphstrap.ops.log_total_others`."""
     is_bounded = bound is not None and bound <= LARGEST_BOUND
     if not is_bounded or keys.dtype == torch.float64 or keys.shape[1] > MOST_COLUMNS:
-        return _csr_others.log_total_others(keys)
+        return _csr.log_total_others(keys)
     padded = max(16, triton.next_power_of_2(keys.shape[1]))
     total: Tensor = _LogTotalOthers.apply(F.pad(keys, (0, padded - keys.shape[1])), bound)  # type: ignore[no-untyped-call]
     return total
