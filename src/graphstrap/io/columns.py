@@ -1,62 +1,43 @@
 """Which column is what: named in the options, or recognised by its name.
 
-The index that pandas writes beside a table is the id of the nodes where nothing else is, and nothing otherwise: a table
-of edges would start with it, and a model learn from it.
+`open_tables` opens the tables and gives each column its role, once; what reads their values goes by `EdgeColumns` and
+`NodeColumns`. The index that pandas writes beside a table is the id of the nodes where nothing else is, and nothing
+otherwise: a table of edges would start with it, and a model learn from it.
 """
 
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from graphstrap.errors import InputError
-from graphstrap.io.database import connect, quote_name
-from graphstrap.io.table_files import Table, open_table
+from graphstrap.io.database import Table, open_table
 
-# The names of the two id columns of an edges table: which are usual, and which sound like ids of two kinds.
-#
-# `userId` and `movieId` may both count from 1, and then user 5 and film 5 are one node; `source` and `target`, or
-# `node_1` and `node_2`, are ids of the same nodes.
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
+# The option for each role, and the name of a column that has it by default.
+_EDGE_ROLES = {"source": "source", "target": "target", "edge_type": "type", "weight": "weight", "time": "time"}
+_NODE_ROLES = {"id": "id", "label": "label", "split": "split", "type": "type", "node_time": "time"}
 
-# What is looked for where the options name neither column, the first pair that a table has winning.
-USUAL_ENDS = (("source", "target"), ("src", "dst"), ("from", "to"))
-_PAIRS = {
-    *map(frozenset, USUAL_ENDS),
+# Pairs of names for the ids of an edge's two ends. The first are looked for, one after the other; all of them say that
+# both ends are nodes of one kind.
+_USUAL_ENDS = (("source", "target"), ("src", "dst"), ("from", "to"))
+_ENDS_OF_ONE_KIND = {
+    *map(frozenset, _USUAL_ENDS),
     *map(frozenset, (("src", "dest"), ("origin", "destination"), ("start", "end"), ("head", "tail"), ("in", "out"))),
     *map(frozenset, (("parent", "child"), ("citing", "cited"), ("sender", "receiver"), ("caller", "callee"))),
     *map(frozenset, (("follower", "followee"), ("subject", "object"), ("first", "second"), ("left", "right"))),
 }
-_WORD = r"[A-Z]?[^\W\d_A-Z]+|[A-Z]+|\d+"
-
-
-def sound_like_two_kinds(source: str, target: str) -> bool:
-    """Whether the two names differ in more than a number, a letter, or a usual pair of words."""
-    one, other = _words(source), _words(target)
-    one, other = one - other, other - one
-    if all(len(word) == 1 or word.isdigit() for word in one | other):
-        return False
-    return one | other not in _PAIRS
-
-
-def _words(name: str) -> frozenset[str]:
-    """`userId` and `user_ids` to `user`."""
-    words = (re.sub(r"ids?$", "", word.lower()) for word in re.findall(_WORD, name))
-    return frozenset(word for word in words if word)
-
-
-EDGE_ROLES = ("source", "target", "edge_type", "weight", "time", "edge_columns")
-NODE_ROLES = ("id", "label", "split", "type", "node_time", "feature_columns")
 
 
 @dataclass(frozen=True)
 class TableOptions:
-    """How to read an edges table and a nodes table. Plain values: `dataclasses.asdict` gives something for JSON.
+    """How to read an edges table and a nodes table. `dataclasses.asdict` gives something for JSON.
 
     Args:
         source, target: the two id columns of the edges; otherwise those called source and target, src and dst, or from
@@ -70,6 +51,9 @@ class TableOptions:
         ignore_if_there: the same, but no table needs to have them.
         directed: keep edges as they are; otherwise every edge gets its reverse.
         ignore_unknown_nodes: drop edges that name a node the nodes table does not have; otherwise they are an error.
+
+    Example:
+        graph = gs.read_tables("calls.csv", "people.csv", options=gs.TableOptions(source="caller", target="callee"))
     """
 
     source: str | None = None
@@ -108,23 +92,29 @@ class TableOptions:
                 raise InputError(f"tables have no option {name}: {hint}")
         return replace(self, **more)
 
-    def named(self, roles: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-        """Each column that the options for these parts name, after its part."""
-        asked = {role: getattr(self, role) or () for role in roles}
-        return tuple(
-            (role, name) for role, names in asked.items() for name in ((names,) if isinstance(names, str) else names)
-        )
-
     def of_a_run(self) -> TableOptions:
         """The options for tables that a run was made with: what is to be ignored need not be there any more."""
         ignored = (*self.ignore_columns, *self.ignore_if_there)
         return replace(self, ignore_columns=(), ignore_if_there=ignored) if ignored else self
 
+    def named_for_edges(self) -> list[tuple[str, str]]:
+        """(role, column) for each column of the edges table that an option names."""
+        return self._named(_EDGE_ROLES, "edge_columns")
+
+    def named_for_nodes(self) -> list[tuple[str, str]]:
+        """The same for the nodes table."""
+        return self._named(_NODE_ROLES, "feature_columns")
+
+    def _named(self, roles: Mapping[str, str], rest: str) -> list[tuple[str, str]]:
+        single = [(role, name) for role in roles if (name := getattr(self, role))]
+        return single + [(rest, name) for name in getattr(self, rest) or ()]
+
 
 @dataclass(frozen=True)
 class EdgeColumns:
-    """The columns of the edges table, each with its part."""
+    """The edges table, and the role of each of its columns."""
 
+    table: Table
     source: str
     target: str
     type: str | None
@@ -132,11 +122,23 @@ class EdgeColumns:
     time: str | None
     numbers: tuple[str, ...]
 
+    @property
+    def ends_differ_in_kind(self) -> bool:
+        """Whether the names of the ends differ in more than a number, a letter, or a usual pair of words.
+
+        `userId` and `movieId` may both count from 1, and then user 5 and film 5 are one node; `source` and `target`, or
+        `node_1` and `node_2`, are ids of the same nodes.
+        """
+        source, target = _words(self.source), _words(self.target)
+        different = source ^ target
+        return different not in _ENDS_OF_ONE_KIND and not all(len(word) == 1 or word.isdigit() for word in different)
+
 
 @dataclass(frozen=True)
 class NodeColumns:
-    """The columns of the nodes table, each with its part."""
+    """The nodes table, and the role of each of its columns."""
 
+    table: Table
     id: str
     label: str | None
     split: str | None
@@ -145,60 +147,73 @@ class NodeColumns:
     features: tuple[str, ...]
 
 
+def open_tables(
+    connection: DuckDBPyConnection,
+    edges: str | os.PathLike[str],
+    nodes: str | os.PathLike[str] | None,
+    options: TableOptions,
+) -> tuple[EdgeColumns, NodeColumns | None]:
+    """Open the table of edges and that of nodes, where there is one, and find out which column is what."""
+    edge_names, node_names = options.named_for_edges(), options.named_for_nodes()
+    edge_table = _open(connection, edges, edge_names, options)
+    node_table = None if nodes is None else _open(connection, nodes, node_names, options)
+    if node_table is None and node_names:
+        role, name = node_names[0]
+        raise InputError(f"{role} {name!r} is a column of the nodes table: give one with --nodes")
+    _check_ignored_columns([edge_table, *([node_table] if node_table else [])], options)
+    _check_named_and_ignored(edge_names, other=node_table, options=options)
+    _check_named_and_ignored(node_names, other=edge_table, options=options)
+    edge_columns = choose_edge_columns(edge_table, options)
+    return edge_columns, None if node_table is None else choose_node_columns(node_table, options)
+
+
+def _open(
+    connection: DuckDBPyConnection, path: str | os.PathLike[str], names: list[tuple[str, str]], options: TableOptions
+) -> Table:
+    return open_table(connection, path, ignored=options.ignore_columns, named=tuple(name for _, name in names))
+
+
 def choose_edge_columns(table: Table, options: TableOptions) -> EdgeColumns:
-    """Give each column of the edges table its part."""
+    """Give each column of the edges table its role."""
     left = _columns_to_read(table, options)
     if len(left) < 2:
         raise InputError(
             f"{table.name} has too few columns for edges ({table.names_in_words()}): it needs two columns of node ids"
         )
-    usual_source, usual_target = _usual_ends(left, options)
-    asked = {
-        "source": (options.source, usual_source),
-        "target": (options.target, usual_target),
-        "edge_type": (options.edge_type, "type"),
-        "weight": (options.weight, "weight"),
-        "time": (options.time, "time"),
-    }
-    parts = _choose_parts(table, asked, left=left)
-    free = [name for name in left if name not in parts.values() and name != table.index]
-    if len(free) >= (parts["source"] is None) + (parts["target"] is None):
-        left = _without_index(table, left)
-    source = parts["source"] = parts["source"] or _first_free(table, left, parts=parts, role="source")
-    target = parts["target"] = parts["target"] or _first_free(table, left, parts=parts, role="target")
-    numbers = _choose_rest(table, options.edge_columns, left=left, parts=parts, role="edge_columns")
-    return EdgeColumns(source, target, parts["edge_type"], parts["weight"], parts["time"], numbers)
+    usual = _EDGE_ROLES | dict(zip(("source", "target"), _usual_ends(left, options), strict=True))
+    found = _find_roles(table, options, usual, left)
+    missing = [role for role in ("source", "target") if found[role] is None]
+    free = [name for name in left if name not in found.values()]
+    without_index = [name for name in free if name != table.index]
+    free = without_index if len(without_index) >= len(missing) else free
+    source, target = (found[role] or _take_first(free, table, role) for role in ("source", "target"))
+    numbers = _find_all(table, options.edge_columns, free, "edge_columns")
+    return EdgeColumns(table, source, target, found["edge_type"], found["weight"], found["time"], numbers)
 
 
 def choose_node_columns(table: Table, options: TableOptions) -> NodeColumns:
-    """Give each column of the nodes table its part."""
+    """Give each column of the nodes table its role."""
     left = _columns_to_read(table, options)
-    asked = {
-        "id": (options.id, "id"),
-        "label": (options.label, "label"),
-        "split": (options.split, "split"),
-        "type": (options.type, "type"),
-        "node_time": (options.node_time, "time"),
-    }
-    if options.id is not None or "id" in map(str.lower, left):
-        left = _without_index(table, left)
-    elif table.index in left:
-        asked["id"] = (table.index, "id")
-    parts = _choose_parts(table, asked, left=left)
-    identity = parts["id"] = parts["id"] or _first_free(table, left, parts=parts, role="id")
-    features = _choose_rest(table, options.feature_columns, left=left, parts=parts, role="feature_columns")
-    _check_features(table, features, parts=parts)
-    return NodeColumns(identity, parts["label"], parts["split"], parts["type"], parts["node_time"], features)
+    if options.id is None and table.index in left and "id" not in map(str.lower, left):
+        options = replace(options, id=table.index)
+    else:
+        left = [name for name in left if name != table.index]
+    found = _find_roles(table, options, _NODE_ROLES, left)
+    free = [name for name in left if name not in found.values()]
+    identity = found["id"] or _take_first(free, table, "id")
+    features = _find_all(table, options.feature_columns, free, "feature_columns")
+    # A label among the features gives away what a model is to find out, and an id is a number that means nothing.
+    forbidden = {identity: "id", found["label"]: "label", found["split"]: "split"}
+    for name in features:
+        if name in forbidden:
+            raise InputError(
+                f"column {name!r} of {table.name} is the {forbidden[name]} column and cannot be a feature too: leave "
+                "it out of --feature-columns, or rename it"
+            )
+    return NodeColumns(table, identity, found["label"], found["split"], found["type"], found["node_time"], features)
 
 
-def check_no_node_options(options: TableOptions) -> None:
-    """Without a nodes table, nothing may be asked of it."""
-    for role in NODE_ROLES:
-        if getattr(options, role):
-            raise InputError(f"{role} {getattr(options, role)!r} is a column of the nodes table: give one with --nodes")
-
-
-def check_ignored_columns(tables: list[Table], options: TableOptions) -> None:
+def _check_ignored_columns(tables: list[Table], options: TableOptions) -> None:
     """A column to leave out that no table has is a slip: what it was meant for would be learned from."""
     there = {name.lower() for table in tables for name in table.columns}
     for name in options.ignore_columns:
@@ -207,63 +222,13 @@ def check_ignored_columns(tables: list[Table], options: TableOptions) -> None:
             raise InputError(f"there is no column {name!r} to ignore: {columns}")
 
 
-def check_named_and_ignored(edges: Table, nodes: Table | None, options: TableOptions) -> None:
+def _check_named_and_ignored(named: list[tuple[str, str]], *, other: Table | None, options: TableOptions) -> None:
     """A column cannot be named and left out, unless the other table has one of that name as well: that one is meant."""
-    ignored = {name.lower() for name in options.ignore_columns}
-    for roles, other in ((EDGE_ROLES, nodes), (NODE_ROLES, edges)):
-        elsewhere = set() if other is None else {name.lower() for name in other.columns}
-        for role, name in options.named(roles):
-            if name.lower() in ignored - elsewhere:
-                raise InputError(
-                    f"column {name!r} is named as {role} and is to be ignored: leave it out of one of the two"
-                )
-
-
-def _check_features(table: Table, features: tuple[str, ...], *, parts: dict[str, str | None]) -> None:
-    """A feature that is the label gives away what a model is to find out, and an id is a number that means nothing."""
-    roles = {parts[role]: role for role in ("id", "label", "split") if parts[role] is not None}
-    for name in features:
-        if name in roles:
-            raise InputError(
-                f"column {name!r} of {table.name} is the {roles[name]} column and cannot be a feature too: leave it "
-                "out of --feature-columns, or rename it"
-            )
-
-
-def _usual_ends(left: list[str], options: TableOptions) -> tuple[str, str]:
-    """The names to look for: other pairs than source and target only where a table has both, and neither is named."""
-    there = {name.lower() for name in left}
-    if options.source is None and options.target is None and not there & set(USUAL_ENDS[0]):
-        return next((pair for pair in USUAL_ENDS if there >= set(pair)), USUAL_ENDS[0])
-    return USUAL_ENDS[0]
-
-
-def _choose_parts(table: Table, asked: dict[str, tuple[str | None, str]], *, left: list[str]) -> dict[str, str | None]:
-    """For each part the column that the option names, else the one that has the usual name and no other part."""
-    parts = {role: None if name is None else _find(table, name, role) for role, (name, _) in asked.items()}
-    roles = {name: role for role, name in parts.items()}
-    for role, name in parts.items():
-        if name is not None and roles[name] != role:
-            raise InputError(
-                f"column {name!r} of {table.name} cannot be both {role} and {roles[name]}: name another one"
-            )
-    free = {name.lower(): name for name in left if name not in roles}
-    return {role: parts[role] or free.get(usual) for role, (_, usual) in asked.items()}
-
-
-def _first_free(table: Table, left: list[str], *, parts: dict[str, str | None], role: str) -> str:
-    for name in left:
-        if name not in parts.values():
-            return name
-    raise InputError(f"{table.name} has no column left to use as {role}: its columns are {table.names_in_words()}")
-
-
-def _choose_rest(
-    table: Table, asked: tuple[str, ...] | None, *, left: list[str], parts: dict[str, str | None], role: str
-) -> tuple[str, ...]:
-    if asked is None:
-        return tuple(name for name in left if name not in parts.values())
-    return tuple(_find(table, name, role) for name in asked)
+    elsewhere = set() if other is None else {name.lower() for name in other.columns}
+    ignored = {name.lower() for name in options.ignore_columns} - elsewhere
+    for role, name in named:
+        if name.lower() in ignored:
+            raise InputError(f"column {name!r} is named as {role} and is to be ignored: leave it out of one of the two")
 
 
 def _columns_to_read(table: Table, options: TableOptions) -> list[str]:
@@ -271,8 +236,40 @@ def _columns_to_read(table: Table, options: TableOptions) -> list[str]:
     return [name for name in table.columns if name.lower() not in ignored]
 
 
-def _without_index(table: Table, left: list[str]) -> list[str]:
-    return [name for name in left if name != table.index]
+def _usual_ends(left: list[str], options: TableOptions) -> tuple[str, str]:
+    """The names to look for: other pairs than source and target only where a table has both, and neither is named."""
+    there = {name.lower() for name in left}
+    if options.source is None and options.target is None and not there & set(_USUAL_ENDS[0]):
+        return next((pair for pair in _USUAL_ENDS if there >= set(pair)), _USUAL_ENDS[0])
+    return _USUAL_ENDS[0]
+
+
+def _find_roles(
+    table: Table, options: TableOptions, usual: Mapping[str, str], left: list[str]
+) -> dict[str, str | None]:
+    """For each role the column that the option names, else the one that has the usual name and no other role."""
+    roles: dict[str, str] = {}
+    for role in usual:
+        if (asked := getattr(options, role)) is not None:
+            name = _find(table, asked, role)
+            if name in roles:
+                raise InputError(
+                    f"column {name!r} of {table.name} cannot be both {roles[name]} and {role}: name another one"
+                )
+            roles[name] = role
+    named = {role: name for name, role in roles.items()}
+    free = {name.lower(): name for name in left if name not in roles}
+    return {role: named.get(role) or free.get(word) for role, word in usual.items()}
+
+
+def _take_first(free: list[str], table: Table, role: str) -> str:
+    if not free:
+        raise InputError(f"{table.name} has no column left to use as {role}: its columns are {table.names_in_words()}")
+    return free.pop(0)
+
+
+def _find_all(table: Table, asked: tuple[str, ...] | None, free: list[str], role: str) -> tuple[str, ...]:
+    return tuple(free) if asked is None else tuple(_find(table, name, role) for name in asked)
 
 
 def _find(table: Table, asked: str, role: str) -> str:
@@ -283,32 +280,7 @@ def _find(table: Table, asked: str, role: str) -> str:
     raise InputError(f"{table.name} has no column {asked!r} to use as {role}: its columns are {table.names_in_words()}")
 
 
-# Columns of a nodes table that training left out (--ignore-columns): names, places, notes, there to look at.
-
-
-Array = np.ndarray[Any, Any]
-
-
-def read_other_columns(nodes: str, ids: Array, *, options: TableOptions, limit: int) -> dict[str, Array]:
-    """The first `limit` ignored columns as text, "" where empty, for the nodes with these ids, in their order."""
-    with connect() as connection:
-        table = open_table(connection, nodes)
-        used = choose_node_columns(table, options)
-        ignored = {name.lower() for name in options.ignore_columns}
-        names = [name for name in table.columns if name.lower() in ignored and name != used.id][:limit]
-        if not names:
-            return {}
-        columns = {"id": used.id} | {f"c{index}": name for index, name in enumerate(names)}
-        found = table.fetch({as_: f"CAST({quote_name(name)} AS VARCHAR)" for as_, name in columns.items()})
-    row_of = {text: row for row, text in enumerate(_texts(found["id"]))}
-    rows = [row_of.get(text, -1) for text in map(str, ids.tolist())]
-    texts = [_texts(found[f"c{index}"]) for index in range(len(names))]
-    return {
-        name: np.array([column[row] if row >= 0 else "" for row in rows], dtype=np.str_)
-        for name, column in zip(names, texts, strict=True)
-    }
-
-
-def _texts(column: Array) -> list[str]:
-    values = column.tolist()  # a masked cell becomes None
-    return ["" if value is None else str(value) for value in values]
+def _words(name: str) -> frozenset[str]:
+    """`userId` and `user_ids` to `user`."""
+    words = (re.sub(r"ids?$", "", word.lower()) for word in re.findall(r"[A-Z]?[^\W\d_A-Z]+|[A-Z]+|\d+", name))
+    return frozenset(word for word in words if word)

@@ -22,6 +22,7 @@ import numpy as np
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.io.callgraph import stdlib_graph, stdlib_version
+from graphstrap.io.database import is_called_as_a_table
 from graphstrap.io.downloads import (
     Download,
     DownloadError,
@@ -41,7 +42,6 @@ from graphstrap.io.parts import is_parts
 from graphstrap.io.published import read_ppi, read_wikics
 from graphstrap.io.store import open_store
 from graphstrap.io.store_info import is_store
-from graphstrap.io.table_files import is_called_as_a_table
 
 # What lies in the folder `$GRAPHSTRAP_DATA`: .npz files and stores, by name.
 

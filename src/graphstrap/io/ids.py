@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphstrap.errors import InputError, UnknownNodesError
-from graphstrap.io.database import fetch_one, quote_name
-from graphstrap.io.table_files import Table
-from graphstrap.io.values import Array
+from graphstrap.io.arrays import Array
+from graphstrap.io.columns import EdgeColumns, NodeColumns
+from graphstrap.io.database import Table, fetch_one, quote_name
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
-
 
 _IS_INTEGER = "coalesce(CAST(TRY_CAST(id AS BIGINT) AS VARCHAR) = CAST(id AS VARCHAR), false)"
 _WITHOUT_FORM = r"ltrim(regexp_replace(lower(trim(id)), '\.0+$', ''), '0')"
@@ -29,7 +28,25 @@ _UNKNOWN = """
 """
 
 
-def find_id_type(columns: list[tuple[Table, str]]) -> str:
+def load_ids(edges: EdgeColumns, nodes: NodeColumns | None) -> None:
+    """Fill `edge_ids` and `node_ids`. Without a nodes table, the nodes are the ends of the edges, sorted."""
+    columns = [(edges.table, edges.source), (edges.table, edges.target)]
+    if nodes is not None:
+        columns.insert(0, (nodes.table, nodes.id))
+    id_type = _find_id_type(columns)
+    if nodes is not None:
+        _load_node_ids(nodes.table, nodes.id, id_type=id_type)
+    _load_edge_ids(edges, id_type=id_type)
+    if nodes is None:
+        connection = edges.table.connection
+        connection.execute(
+            "CREATE TEMP TABLE ends AS SELECT source AS id FROM edge_ids UNION SELECT target FROM edge_ids"
+        )
+        order = "CAST(id AS BIGINT)" if are_integers(connection, "ends") else "id"
+        connection.execute(f"CREATE TABLE node_ids AS SELECT id FROM ends ORDER BY {order}")
+
+
+def _find_id_type(columns: list[tuple[Table, str]]) -> str:
     """The SQL type in which ids are compared: BIGINT or VARCHAR. Columns of different kinds cannot be compared."""
     declared = [(table, name, table.columns[name]) for table, name in columns]
     for table, name, type_ in declared:
@@ -49,8 +66,16 @@ def find_id_type(columns: list[tuple[Table, str]]) -> str:
     return "BIGINT" if fits else "VARCHAR"
 
 
-def load_edge_ids(table: Table, source: str, *, target: str, id_type: str) -> None:
-    """Read both ends of all edges. There must be edges, and no end may be empty."""
+def _kind(type_: str) -> str:
+    """Types within a kind compare as text: integers of any size do, an integer and a decimal do not."""
+    if re.fullmatch(r"U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)", type_):
+        return "integer"
+    return "text" if type_.startswith("ENUM") else type_.replace("VARCHAR", "text")
+
+
+def _load_edge_ids(edges: EdgeColumns, *, id_type: str) -> None:
+    """Both ends of all edges. There must be edges, and no end may be empty."""
+    table, source, target = edges.table, edges.source, edges.target
     ends = f"CAST({quote_name(source)} AS {id_type}) AS source, CAST({quote_name(target)} AS {id_type}) AS target"
     table.execute(f"CREATE TABLE edge_ids AS SELECT {ends} FROM {table.scan}")
     query = "SELECT count(*), count(source), count(target) FROM edge_ids"
@@ -63,8 +88,8 @@ def load_edge_ids(table: Table, source: str, *, target: str, id_type: str) -> No
             raise _empty_ids(table, name, count=num_edges - count, row=row)
 
 
-def load_node_ids(table: Table, name: str, *, id_type: str) -> None:
-    """Read the ids of the nodes. There must be nodes, no id may be empty, and none may be there twice."""
+def _load_node_ids(table: Table, name: str, *, id_type: str) -> None:
+    """The ids of the nodes. There must be nodes, no id may be empty, and none may be there twice."""
     table.execute(f"CREATE TABLE node_ids AS SELECT CAST({quote_name(name)} AS {id_type}) AS id FROM {table.scan}")
     num_rows, num_ids = fetch_one(table.connection, "SELECT count(*), count(id) FROM node_ids")
     distinct = "SELECT id FROM node_ids WHERE id IS NOT NULL GROUP BY id"  # spills where count(DISTINCT) would not
@@ -83,28 +108,35 @@ def load_node_ids(table: Table, name: str, *, id_type: str) -> None:
         )
 
 
-def load_node_ids_of_edges(connection: DuckDBPyConnection) -> None:
-    """Without a nodes table: the nodes are the ends of the edges, sorted; integers as numbers."""
-    connection.execute("CREATE TEMP TABLE ends AS SELECT source AS id FROM edge_ids UNION SELECT target FROM edge_ids")
-    order = "CAST(id AS BIGINT)" if are_integers(connection, "ends") else "id"
-    connection.execute(f"CREATE TABLE node_ids AS SELECT id FROM ends ORDER BY {order}")
+def _empty_ids(table: Table, name: str, *, count: int, row: int) -> InputError:
+    return InputError(
+        f"id column {name!r} of {table.name} is empty in {_count(count, 'row')}, first in {table.place(row)}: "
+        f"fill the ids or remove the rows"
+    )
 
 
-def count_ids_in_both(connection: DuckDBPyConnection) -> int:
-    """How many ids are a source and a target."""
-    both = "SELECT source FROM edge_ids INTERSECT SELECT target FROM edge_ids"
-    return int(fetch_one(connection, f"SELECT count(*) FROM ({both})")[0])
+def are_integers(connection: DuckDBPyConnection, name: str) -> bool:
+    """Whether each id of a table of ids is written as an integer of 64 bits is."""
+    return bool(fetch_one(connection, f"SELECT bool_and({_IS_INTEGER}) FROM {name}")[0])
 
 
 def fetch_node_ids(connection: DuckDBPyConnection) -> Array:
     """The ids in the order of the rows: int64 where each is written as an integer is, otherwise strings."""
     if are_integers(connection, "node_ids"):
-        return _fetch_column(connection, "SELECT CAST(id AS BIGINT) AS id FROM node_ids")
-    return _fetch_column(connection, "SELECT id FROM node_ids").astype(np.str_)
+        return np.asarray(connection.execute("SELECT CAST(id AS BIGINT) AS id FROM node_ids").fetchnumpy()["id"])
+    return np.asarray(connection.execute("SELECT id FROM node_ids").fetchnumpy()["id"]).astype(np.str_)
+
+
+def count_doubtful_ids(edges: EdgeColumns, nodes: NodeColumns | None) -> int:
+    """Without a nodes table: how many ids are in both columns, where their names are those of two kinds of nodes."""
+    if nodes is not None or not edges.ends_differ_in_kind:
+        return 0
+    both = "SELECT source FROM edge_ids INTERSECT SELECT target FROM edge_ids"
+    return int(fetch_one(edges.table.connection, f"SELECT count(*) FROM ({both})")[0])
 
 
 def match_edges(
-    edges: Table, nodes: Table | None, *, ignore_unknown: bool, can_name_ends: bool = True
+    edges: EdgeColumns, nodes: NodeColumns | None, *, ignore_unknown: bool, can_name_ends: bool = True
 ) -> tuple[Array, Array, Array]:
     """The row of each edge that is kept, and of its two ends in `node_ids`.
 
@@ -117,13 +149,14 @@ def match_edges(
         LEFT JOIN node_ids AS targets ON edge_ids.target = targets.id
         ORDER BY edge_ids.rowid
     """
-    ends = edges.connection.execute(query).fetchnumpy()
+    ends = edges.table.connection.execute(query).fetchnumpy()
     source, target = np.ma.asarray(ends["source"]), np.ma.asarray(ends["target"])
     is_known = ~(np.ma.getmaskarray(source) | np.ma.getmaskarray(target))
     if nodes is not None and not is_known.all() and not ignore_unknown:
-        raise unknown_nodes(edges, nodes, num_edges=int((~is_known).sum()), can_name_ends=can_name_ends)
+        num_edges = int((~is_known).sum())
+        raise unknown_nodes(edges.table, nodes.table, num_edges=num_edges, can_name_ends=can_name_ends)
     if not is_known.any():
-        raise no_known_edges(edges, nodes, can_name_ends=can_name_ends)
+        raise no_known_edges(edges.table, nodes.table if nodes else None, can_name_ends=can_name_ends)
     rows = np.flatnonzero(is_known)
     return rows, source.data[rows], target.data[rows]
 
@@ -134,10 +167,29 @@ def count_edges(connection: DuckDBPyConnection) -> int:
 
 
 def no_known_edges(edges: Table, nodes: Table | None, *, can_name_ends: bool = True) -> InputError:
+    """The error for edges none of which joins two known nodes."""
     return InputError(
         f"{edges.name} has no edges between nodes of {nodes.name if nodes else edges.name}: check the ids"
         + (_how_to_name_ends(edges) if can_name_ends else "")
     )
+
+
+def unknown_nodes(edges: Table, nodes: Table, *, num_edges: int, can_name_ends: bool = True) -> UnknownNodesError:
+    """The error for so many edges that name a node the nodes table does not have."""
+    connection = edges.connection
+    first = [row[0] for row in connection.execute(f"{_UNKNOWN} ORDER BY place LIMIT 3").fetchall()]
+    message = (
+        f"{_count(num_edges, 'edge')} of {edges.name} {'names' if num_edges == 1 else 'name'} a node that {nodes.name} "
+        f"does not have ({_examples(first)}): add the node, or drop such edges with --ignore-unknown-nodes"
+    )
+    if isinstance(first[0], str):
+        known = f"SELECT {_WITHOUT_FORM} FROM node_ids"
+        if fetch_one(connection, f"SELECT count(*) FROM ({_UNKNOWN}) WHERE {_WITHOUT_FORM} IN ({known})")[0]:
+            alike = "Some ids differ only in spaces, capitals, leading zeros or a trailing '.0': write both alike"
+            return UnknownNodesError(f"{message}. {alike}")
+    if can_name_ends and 2 * num_edges > count_edges(connection):
+        message += _how_to_name_ends(edges)
+    return UnknownNodesError(message)
 
 
 def _how_to_name_ends(edges: Table) -> str:
@@ -145,48 +197,6 @@ def _how_to_name_ends(edges: Table) -> str:
         f". If the ids are in other columns ({edges.names_in_words()}), name them with --source-column and "
         "--target-column"
     )
-
-
-def unknown_nodes(edges: Table, nodes: Table, *, num_edges: int, can_name_ends: bool = True) -> UnknownNodesError:
-    connection = edges.connection
-    first = [row[0] for row in connection.execute(f"{_UNKNOWN} ORDER BY place LIMIT 3").fetchall()]
-    message = (
-        f"{_count(num_edges, 'edge')} of {edges.name} {'names' if num_edges == 1 else 'name'} a node that {nodes.name} "
-        f"does not have ({_examples(first)}): add the node, or drop such edges with --ignore-unknown-nodes"
-    )
-    otherwise = _how_to_name_ends(edges) if can_name_ends and 2 * num_edges > count_edges(connection) else ""
-    if not isinstance(first[0], str):
-        return UnknownNodesError(message + otherwise)
-    known = f"SELECT {_WITHOUT_FORM} FROM node_ids"
-    alike = fetch_one(connection, f"SELECT count(*) FROM ({_UNKNOWN}) WHERE {_WITHOUT_FORM} IN ({known})")[0]
-    if not alike:
-        return UnknownNodesError(message + otherwise)
-    return UnknownNodesError(
-        f"{message}. Some ids differ only in spaces, capitals, leading zeros or a trailing '.0': write both alike"
-    )
-
-
-def _empty_ids(table: Table, name: str, *, count: int, row: int) -> InputError:
-    return InputError(
-        f"id column {name!r} of {table.name} is empty in {_count(count, 'row')}, first in {table.place(row)}: "
-        f"fill the ids or remove the rows"
-    )
-
-
-def are_integers(connection: DuckDBPyConnection, name: str) -> bool:
-    return bool(fetch_one(connection, f"SELECT bool_and({_IS_INTEGER}) FROM {name}")[0])
-
-
-def _fetch_column(connection: DuckDBPyConnection, query: str) -> Array:
-    columns = connection.execute(query).fetchnumpy()
-    return np.asarray(next(iter(columns.values())))
-
-
-def _kind(type_: str) -> str:
-    """Types within a kind compare as text: integers of any size do, an integer and a decimal do not."""
-    if re.fullmatch(r"U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)", type_):
-        return "integer"
-    return "text" if type_.startswith("ENUM") else type_.replace("VARCHAR", "text")
 
 
 def _count(number: int, noun: str) -> str:

@@ -27,11 +27,10 @@ import numpy as np
 
 from graphstrap.errors import InputError
 from graphstrap.io.arrays import Archive, Array, file_as_map, member_as_map, open_array
-from graphstrap.io.database import quote_name
+from graphstrap.io.database import Table, TableCopy, open_table, quote_name
 from graphstrap.io.files import check_readable
 from graphstrap.io.prepare import Parts, PrepareOptions, make_store
 from graphstrap.io.store_builder import StoreBuilder
-from graphstrap.io.table_files import Copy, Table, open_table
 from graphstrap.io.values import check_gaps, find_feature_kinds, read_columns
 from graphstrap.io.write_edges import NUMBERED, EdgeJob, Report, write_edges
 from graphstrap.io.write_nodes import NodePart
@@ -289,11 +288,11 @@ class _Csv:
         self.num_copies += 1
         name = f"csv_{self.num_copies}"
         table = open_table(self.connection, str(path))
-        copy = Copy.of(table, name, tuple(table.columns))
+        copy = TableCopy.of(table, name, tuple(table.columns))
         width = len(table.columns)
         writer = self.builder.scratch_array(name, dtype=dtype, columns=(width,))
         kinds = find_feature_kinds(copy.whole, tuple(table.columns)) if dtype == "<f4" else {}
-        for rows in copy.parts(max(1, self.job.free_bytes // 16 // (64 + 48 * width))):
+        for rows in copy.slices(max(1, self.job.free_bytes // 16 // (64 + 48 * width))):
             if kinds:
                 columns, numbers = read_columns(rows, kinds), np.arange(rows.end - rows.begin)
                 check_gaps(rows, [(column, numbers) for column in columns])

@@ -16,13 +16,12 @@ import numpy as np
 from graphstrap.errors import InputError
 from graphstrap.graph.edge_table import Cleaning
 from graphstrap.io.arrays import Array, open_array
-from graphstrap.io.columns import EdgeColumns, NodeColumns, TableOptions
-from graphstrap.io.database import connect, execute_long, fetch_one, one_line_errors
-from graphstrap.io.ids import are_integers, no_known_edges, unknown_nodes
+from graphstrap.io.columns import EdgeColumns, NodeColumns, TableOptions, open_tables
+from graphstrap.io.database import Table, TableCopy, TableSlice, connect, execute_long, fetch_one, one_line_errors
+from graphstrap.io.ids import are_integers, count_doubtful_ids, load_ids, no_known_edges, unknown_nodes
 from graphstrap.io.store import check_feature_dtype
 from graphstrap.io.store_builder import StoreBuilder, build_store
-from graphstrap.io.table_files import Copy, Rows, Table
-from graphstrap.io.tables import count_doubtful_ids, load_ids, open_tables, read_weights
+from graphstrap.io.tables import read_weights
 from graphstrap.io.values import bad_cell, check_kinds, code_names, read_matrix, read_times, time_expression
 from graphstrap.io.write_edges import EdgeJob, Report, write_edges, write_transpose
 from graphstrap.io.write_features import FeatureJob, derive_blocks, write_block
@@ -168,16 +167,17 @@ def _read_tables(
     job: PrepareOptions,
     report: Report,
 ) -> Parts:
-    (edge_table, edge_columns), (node_table, node_columns) = open_tables(connection, edges, nodes, options)
+    edge_columns, node_columns = open_tables(connection, edges, nodes, options)
     report("copying tables", 0.0)
-    edge_copy = Copy.of(edge_table, "edge_rows", _used_of_edges(edge_columns))
+    edge_copy = TableCopy.of(edge_columns.table, "edge_rows", _used_of_edges(edge_columns))
+    edge_columns = replace(edge_columns, table=edge_copy.whole)
     node_copy = None
-    if node_table is not None and node_columns is not None:
-        node_copy = Copy.of(node_table, "node_rows", _used_of_nodes(node_columns))
-    node_rows = None if node_copy is None else node_copy.whole
+    if node_columns is not None:
+        node_copy = TableCopy.of(node_columns.table, "node_rows", _used_of_nodes(node_columns))
+        node_columns = replace(node_columns, table=node_copy.whole)
     report("mapping ids", 0.0)
-    load_ids(edge_copy.whole, edge_columns, node_table=node_rows, node_columns=node_columns)
-    num_in_both = count_doubtful_ids(edge_table, edge_columns, nodes)
+    load_ids(edge_columns, node_columns)
+    num_in_both = count_doubtful_ids(edge_columns, node_columns)
     num_nodes = int(fetch_one(connection, "SELECT count(*) FROM node_ids")[0])
     part = NodePart(type_offsets=(0, num_nodes), raw_blocks=[None])
     if node_copy is not None and node_columns is not None:
@@ -188,7 +188,8 @@ def _read_tables(
     if edge_columns.type is not None:
         type_names, type_code = code_names(edge_copy.whole, edge_columns.type)
     _match(connection, part, type_code, report)
-    num_unknown = _drop_unknown(edge_copy.whole, node_rows, ignore_unknown=options.ignore_unknown_nodes)
+    node_table = None if node_columns is None else node_columns.table
+    num_unknown = _drop_unknown(edge_columns.table, node_table, ignore_unknown=options.ignore_unknown_nodes)
     if type_names:
         row = fetch_one(connection, "SELECT min(row) FROM numbered WHERE type < 0")[0]
         if row is not None:
@@ -220,7 +221,7 @@ def _used_of_nodes(columns: NodeColumns) -> tuple[str, ...]:
 def _write_ids(
     builder: StoreBuilder,
     connection: DuckDBPyConnection,
-    copy: Copy | None,
+    copy: TableCopy | None,
     part: NodePart,
     *,
     num_nodes: int,
@@ -238,7 +239,7 @@ def _write_ids(
         values = np.asarray(connection.execute(query).fetchnumpy()["id"]).astype(dtype)
         types = None
         if copy is not None and part.type_code is not None:
-            types = np.asarray(copy.rows(begin, end).fetch({"code": part.type_code})["code"])
+            types = np.asarray(copy.slice(begin, end).fetch({"code": part.type_code})["code"])
         ids.append(values, types)
     ids.finish()
 
@@ -273,7 +274,7 @@ def _match(connection: DuckDBPyConnection, part: NodePart, type_code: str, repor
     connection.execute("DROP TABLE half")
 
 
-def _drop_unknown(edges: Rows, nodes: Table | None, *, ignore_unknown: bool) -> int:
+def _drop_unknown(edges: Table, nodes: Table | None, *, ignore_unknown: bool) -> int:
     """Drop the edges that name an unknown node, where that is asked for, and the tables of ids. How many they were."""
     connection = edges.connection
     unknown = "source IS NULL OR target IS NULL"
@@ -290,23 +291,23 @@ def _drop_unknown(edges: Rows, nodes: Table | None, *, ignore_unknown: bool) -> 
 
 
 def _read_edge_columns(
-    builder: StoreBuilder, copy: Copy, columns: EdgeColumns, *, step: int, report: Report
+    builder: StoreBuilder, copy: TableCopy, columns: EdgeColumns, *, step: int, report: Report
 ) -> dict[str, Array]:
     """Weights, times and numeric columns of all rows, in scratch files."""
-    readers: dict[str, Callable[[Rows], Array | None]] = {}
+    readers: dict[str, Callable[[TableSlice], Array | None]] = {}
     if columns.weight is not None:
-        weight, kinds = columns.weight, check_kinds(copy.whole, (columns.weight,), allowed=("number", "boolean"))
+        weight, kinds = columns.weight, check_kinds(copy.whole, (columns.weight,))
         readers["edge_weights"] = lambda rows: read_weights(rows, weight, kinds=kinds)
     if columns.time is not None:
         time, sql = columns.time, time_expression(copy.whole, columns.time)
         readers["edge_times"] = lambda rows: read_times(rows, time, expression=sql)
     if columns.numbers:
-        kinds_of_numbers = check_kinds(copy.whole, columns.numbers, allowed=("number", "boolean"))
+        kinds_of_numbers = check_kinds(copy.whole, columns.numbers)
         readers["edge_columns"] = lambda rows: read_matrix(rows, columns.numbers, kinds=kinds_of_numbers)
     arrays: dict[str, Array] = {}
     for name, reader in readers.items():
         writer = None
-        for rows in copy.parts(max(1, step // (1 + len(columns.numbers)))):
+        for rows in copy.slices(max(1, step // (1 + len(columns.numbers)))):
             values = reader(rows)
             assert values is not None
             if writer is None:

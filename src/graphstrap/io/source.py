@@ -16,9 +16,10 @@ from graphstrap.graph import Graph, Splits
 from graphstrap.graph.keep import hash32
 from graphstrap.io.columns import TableOptions
 from graphstrap.io.datasets import load
+from graphstrap.io.new_nodes import check_weights, has_weight_column, read_extension
 from graphstrap.io.parts import is_parts
 from graphstrap.io.store_info import is_store
-from graphstrap.io.tables import check_weights, has_weight_column, read_extension, read_tables
+from graphstrap.io.tables import read_tables
 
 # Folds: models that each leave another part of the labels out of training, so that together they have learned all.
 #

@@ -1,4 +1,4 @@
-"""The values of a table's columns as NumPy arrays: numbers, lists of numbers, times and names.
+"""The columns of a table as NumPy arrays: node features, numbers, lists of numbers, times and names.
 
 A Parquet column has a declared type. A CSV column is text, and is what all of its cells can be read as: DuckDB counts
 them, so that one bad cell in row 50,000 is found and named.
@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from graphstrap.errors import InputError
-from graphstrap.io.database import quote_name
-from graphstrap.io.table_files import Table
-
-Array = np.ndarray[Any, Any]
+from graphstrap.io.arrays import Array
+from graphstrap.io.database import Table, quote_name
 
 _INTEGER_TYPES = r"U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)"
 _NUMBER_TYPES = rf"({_INTEGER_TYPES}|FLOAT|DOUBLE|DECIMAL\(.*\)|BOOLEAN)"
@@ -29,35 +26,44 @@ _READ_CELL = {
     "moment": "TRY_CAST({cell} AS TIMESTAMP WITH TIME ZONE)",
 }
 _READ_INTEGER = "CASE WHEN regexp_full_match(trim({cell}), '[+-]?[0-9]+') THEN TRY_CAST({cell} AS BIGINT) END"
+_NUMBERS = ("number", "boolean")
+_MOST_CLASSES = 50
 
 
-def find_kinds(table: Table, names: tuple[str, ...]) -> dict[str, str]:
-    """Whether each column is "number", "boolean", "list", "moment" (a date or a time of day) or "text"."""
-    if not table.is_csv:
-        return {name: _declared_kind(table.columns[name]) for name in names}
-    kinds: dict[str, str] = {}
-    for kind in _READ_CELL:
-        num_read = _count_cells(table, tuple(name for name in names if name not in kinds), kind=kind)
-        kinds |= {name: kind for name, (num_cells, num_good) in num_read.items() if num_good == num_cells}
-    return {name: kinds.get(name, "text") for name in names}
+def read_feature_blocks(
+    table: Table, names: tuple[str, ...], *, rows_by_type: list[Array]
+) -> tuple[list[Array | None], tuple[str, ...] | None]:
+    """One float32 matrix (N_t, F_t) per node type, or None; and the names of the columns, where there is one type.
+
+    With several types, a type's block leaves out the columns that are empty for all of its nodes.
+    """
+    columns = read_columns(table, find_feature_kinds(table, names))
+    is_only_type = len(rows_by_type) == 1
+    used = [[column for column in columns if is_only_type or not column.is_empty(rows)] for rows in rows_by_type]
+    check_gaps(table, [(column, rows) for some, rows in zip(used, rows_by_type, strict=True) for column in some])
+    if is_only_type:
+        arrays = {column.name: column.take(table, rows_by_type[0]) for column in columns}
+        names = feature_names({name: array.shape[1] for name, array in arrays.items()})
+        return [_joined(list(arrays.values()))], names or None
+    blocks = zip(used, rows_by_type, strict=True)
+    return [_joined([column.take(table, rows) for column in some]) for some, rows in blocks], None
 
 
-def read_numbers(table: Table, names: tuple[str, ...], *, kinds: dict[str, str]) -> dict[str, Array]:
-    """float32 (N,) for each column; NaN where a cell is empty or does not fit into float32."""
-    if not names:
-        return {}
-    columns = table.fetch(
-        {f"c{i}": f"TRY_CAST({_read(table, name, kinds[name])} AS FLOAT)" for i, name in enumerate(names)}
-    )
-    return {name: np.ma.filled(columns.pop(f"c{i}"), np.nan) for i, name in enumerate(names)}
+def _joined(arrays: list[Array]) -> Array | None:
+    return np.concatenate(arrays, axis=1) if arrays else None
 
 
-def read_lists(table: Table, name: str) -> tuple[Array, Array]:
-    """The float32 values of a list column, row after row, and the length (N,) of each row: 0 where it is empty."""
-    lists = _read(table, name, "list") if table.is_csv else quote_name(name)
-    lengths = table.fetch({"length": f"CAST(coalesce(len({lists}), 0) AS BIGINT)"})["length"]
-    values = table.fetch({"value": f"TRY_CAST(unnest({lists}) AS FLOAT)"})["value"]
-    return np.ma.filled(values, np.nan), np.asarray(lengths)
+def feature_names(widths: dict[str, int]) -> tuple[str, ...]:
+    """The name of each feature; those of a list are `name[0]`, `name[1]`, ..."""
+    return tuple(name if width == 1 else f"{name}[{i}]" for name, width in widths.items() for i in range(width))
+
+
+def read_matrix(table: Table, names: tuple[str, ...], *, kinds: dict[str, str] | None = None) -> Array | None:
+    """float32 (N, K) of K numeric columns, all finite; None without columns."""
+    columns = read_columns(table, kinds or check_kinds(table, names))
+    used = [(column, np.arange(len(column.values))) for column in columns]
+    check_gaps(table, used, are_features=False)
+    return _joined([column.take(table, rows) for column, rows in used])
 
 
 def read_times(table: Table, name: str, *, expression: str | None = None) -> Array:
@@ -69,17 +75,24 @@ def read_times(table: Table, name: str, *, expression: str | None = None) -> Arr
 
 def time_expression(table: Table, name: str) -> str:
     """The SQL that makes a time of a cell, of type BIGINT or DOUBLE."""
-    kind = find_kinds(table, (name,))[name]
-    cell = quote_name(name)
+    kind, cell = _find_kinds(table, (name,))[name], quote_name(name)
     if kind == "moment":
-        moment = _read(table, name, kind) if table.is_csv else cell
+        moment = _READ_CELL[kind].format(cell=cell) if table.is_csv else cell
         return f"CAST(floor(epoch({moment})) AS BIGINT)"
     if kind == "number":
         if not _is_integer(table, name):
-            return _read(table, name, kind)
+            return _read_number(table, name, kind)
         return _READ_INTEGER.format(cell=cell) if table.is_csv else f"TRY_CAST({cell} AS BIGINT)"
-    row = first_unreadable_row(table, name, kinds=("number", "moment"))
+    row = _first_unreadable_row(table, name, kinds=("number", "moment"))
     raise bad_cell(table, name, row=row, wanted="a time: give a number, a date or a timestamp")
+
+
+def _is_integer(table: Table, name: str) -> bool:
+    if not table.is_csv:
+        return re.fullmatch(_INTEGER_TYPES, table.columns[name]) is not None
+    cell = quote_name(name)
+    num_cells, num_integers = table.aggregate(f"count({cell})", f"count({_READ_INTEGER.format(cell=cell)})")
+    return bool(num_cells == num_integers)
 
 
 def read_names(table: Table, name: str) -> tuple[tuple[str, ...], Array]:
@@ -105,71 +118,13 @@ def code_names(table: Table, name: str) -> tuple[tuple[str, ...], str]:
     return values, f"coalesce(CAST(enum_code(CAST({text} AS {codes})) AS BIGINT), -1)"
 
 
-def first_unreadable_row(table: Table, name: str, *, kinds: tuple[str, ...]) -> int:
-    """The first row, from 0, that keeps a column from being what most of its cells are."""
-    cell = quote_name(name)
-    if not table.is_csv:
-        return table.first_row(f"{cell} IS NOT NULL")
-    counts = {kind: _count_cells(table, (name,), kind=kind)[name][1] for kind in kinds}
-    best = max(kinds, key=lambda kind: counts[kind])
-    return table.first_row(f"{cell} IS NOT NULL AND ({_READ_CELL[best].format(cell=cell)}) IS NULL")
-
-
-def check_cells(table: Table, name: str, *, is_good: Array, wanted: str) -> None:
-    """Every cell must be good; otherwise name the first that is not."""
-    if not is_good.all():
-        raise bad_cell(table, name, row=int(np.flatnonzero(~is_good)[0]), wanted=f"{wanted}: fix the cell")
-
-
-def bad_cell(table: Table, name: str, *, row: int, wanted: str) -> InputError:
-    """The error for one cell that is not what it should be."""
-    return InputError(f"column {name!r} is {table.cell(row, name)} in {table.place(row)}, not {wanted}")
-
-
-def _read(table: Table, name: str, kind: str) -> str:
-    cell = quote_name(name)
-    return _READ_CELL[kind].format(cell=cell) if table.is_csv else f"TRY_CAST({cell} AS DOUBLE)"
-
-
-def _is_integer(table: Table, name: str) -> bool:
-    if not table.is_csv:
-        return re.fullmatch(_INTEGER_TYPES, table.columns[name]) is not None
-    cell = quote_name(name)
-    num_cells, num_integers = table.aggregate(f"count({cell})", f"count({_READ_INTEGER.format(cell=cell)})")
-    return bool(num_cells == num_integers)
-
-
-def _declared_kind(declared: str) -> str:
-    if re.fullmatch(_NUMBER_TYPES, declared):
-        return "number"
-    if re.fullmatch(rf"{_NUMBER_TYPES}\[\d*\]", declared):
-        return "list"
-    return "moment" if declared == "DATE" or declared.startswith("TIMESTAMP") else "text"
-
-
-def _count_cells(table: Table, names: tuple[str, ...], *, kind: str) -> dict[str, tuple[int, int]]:
-    """For each column: how many cells are not empty, and how many of these can be read as a kind."""
-    if not names:
-        return {}
-    cells = [quote_name(name) for name in names]
-    counts = [f"count({cell})" for cell in cells] + [f"count({_READ_CELL[kind].format(cell=cell)})" for cell in cells]
-    values = table.aggregate(*counts)
-    return {name: (values[i], values[len(names) + i]) for i, name in enumerate(names)}
-
-
-# Numeric columns as matrices: node features, one block per node type, and the numeric columns of edges.
-
-
-_MOST_CLASSES = 50
-
-
 @dataclass(frozen=True, eq=False)
 class Column:
     """A column of numbers, or of lists of numbers. Row i has `values[starts[i]:starts[i] + lengths[i]]`."""
 
     name: str
-    values: Array  # (sum of lengths,) float32, NaN where empty
-    lengths: Array | None = None  # (N,); None means one value a row
+    values: Array  # (sum of lengths,) float32, NaN where a cell is empty or does not fit into float32
+    lengths: Array | None = None  # (N,) 0 for an empty list; None: one value a row
 
     def is_empty(self, rows: Array) -> bool:
         if self.lengths is None:
@@ -198,21 +153,97 @@ class Column:
         """The values of some rows, (R, W): as many in each row. `check_gaps` comes first."""
         if self.lengths is None:
             return np.asarray(self.values[rows][:, None])
-        width = self._find_width(table, rows, self.lengths)
+        lengths = self.lengths[rows]
+        width = int(lengths[0])
+        is_bad = lengths != width
+        if is_bad.any():
+            row, first = int(rows[is_bad][0]), table.place(int(rows[0]))
+            raise InputError(
+                f"column {self.name!r} is a list of {self.lengths[row]} in {table.place(row)} but of {width} in "
+                f"{first}: make all lists of equal length"
+            )
         starts = np.cumsum(self.lengths) - self.lengths
         return np.asarray(self.values[starts[rows][:, None] + np.arange(width)])
 
-    def _find_width(self, table: Table, rows: Array, lengths: Array) -> int:
-        width = int(lengths[rows[0]])
-        is_good = lengths[rows] == width
-        if is_good.all():
-            return width
-        row = int(rows[~is_good][0])
-        first = table.place(int(rows[0]))
-        raise InputError(
-            f"column {self.name!r} is a list of {lengths[row]} in {table.place(row)} but of {width} in {first}: "
-            f"make all lists of equal length"
-        )
+
+def read_columns(table: Table, kinds: dict[str, str]) -> list[Column]:
+    """The columns of these names, by their kinds."""
+    numbers = {name: _read_number(table, name, kind) for name, kind in kinds.items() if kind != "list"}
+    expressions = {f"c{i}": f"TRY_CAST({number} AS FLOAT)" for i, number in enumerate(numbers.values())}
+    fetched = dict(zip(numbers, table.fetch(expressions).values(), strict=True)) if numbers else {}
+    return [
+        _read_list(table, name) if kind == "list" else Column(name, np.ma.filled(fetched.pop(name), np.nan))
+        for name, kind in kinds.items()
+    ]
+
+
+def _read_list(table: Table, name: str) -> Column:
+    cell = quote_name(name)
+    lists = _READ_CELL["list"].format(cell=cell) if table.is_csv else cell
+    lengths = table.fetch({"length": f"CAST(coalesce(len({lists}), 0) AS BIGINT)"})["length"]
+    values = table.fetch({"value": f"TRY_CAST(unnest({lists}) AS FLOAT)"})["value"]
+    return Column(name, np.ma.filled(values, np.nan), np.asarray(lengths))
+
+
+def _read_number(table: Table, name: str, kind: str) -> str:
+    """The SQL that makes a DOUBLE of a cell."""
+    cell = quote_name(name)
+    return _READ_CELL[kind].format(cell=cell) if table.is_csv else f"TRY_CAST({cell} AS DOUBLE)"
+
+
+def find_feature_kinds(table: Table, names: tuple[str, ...]) -> dict[str, str]:
+    """Whether each feature column holds numbers, truth values or lists."""
+    return check_kinds(table, names, allowed=(*_NUMBERS, "list"))
+
+
+def check_kinds(table: Table, names: tuple[str, ...], *, allowed: tuple[str, ...] = _NUMBERS) -> dict[str, str]:
+    """The kind of each column, which must be an allowed one."""
+    kinds = _find_kinds(table, names)
+    bad = [name for name, kind in kinds.items() if kind not in allowed]
+    if bad:
+        row = _first_unreadable_row(table, bad[0], kinds=allowed)
+        label = "; name a column of classes with --label-column" if "list" in allowed else ""
+        raise bad_cell(table, bad[0], row=row, wanted=f"a number: {_how_to_fix(table, *bad)}{label}")
+    return kinds
+
+
+def _find_kinds(table: Table, names: tuple[str, ...]) -> dict[str, str]:
+    """Whether each column is "number", "boolean", "list", "moment" (a date or a time of day) or "text"."""
+    if not table.is_csv:
+        return {name: _declared_kind(table.columns[name]) for name in names}
+    kinds: dict[str, str] = {}
+    for kind in _READ_CELL:
+        counts = _count_cells(table, tuple(name for name in names if name not in kinds), kind=kind)
+        kinds |= {name: kind for name, (num_cells, num_good) in counts.items() if num_good == num_cells}
+    return {name: kinds.get(name, "text") for name in names}
+
+
+def _declared_kind(declared: str) -> str:
+    if re.fullmatch(_NUMBER_TYPES, declared):
+        return "number"
+    if re.fullmatch(rf"{_NUMBER_TYPES}\[\d*\]", declared):
+        return "list"
+    return "moment" if declared == "DATE" or declared.startswith("TIMESTAMP") else "text"
+
+
+def _count_cells(table: Table, names: tuple[str, ...], *, kind: str) -> dict[str, tuple[int, int]]:
+    """For each column: how many cells are not empty, and how many of these can be read as a kind."""
+    if not names:
+        return {}
+    cells = [quote_name(name) for name in names]
+    counts = [f"count({cell}), count({_READ_CELL[kind].format(cell=cell)})" for cell in cells]
+    values = iter(table.aggregate(*counts))
+    return dict(zip(names, zip(values, values, strict=True), strict=True))
+
+
+def _first_unreadable_row(table: Table, name: str, *, kinds: tuple[str, ...]) -> int:
+    """The first row, from 0, that keeps a column from being what most of its cells are."""
+    cell = quote_name(name)
+    if not table.is_csv:
+        return table.first_row(f"{cell} IS NOT NULL")
+    counts = {kind: _count_cells(table, (name,), kind=kind)[name][1] for kind in kinds}
+    best = max(kinds, key=lambda kind: counts[kind])
+    return table.first_row(f"{cell} IS NOT NULL AND ({_READ_CELL[best].format(cell=cell)}) IS NULL")
 
 
 def check_gaps(table: Table, used: list[tuple[Column, Array]], *, are_features: bool = True) -> None:
@@ -234,66 +265,16 @@ def check_gaps(table: Table, used: list[tuple[Column, Array]], *, are_features: 
     raise bad_cell(table, first.name, row=row, wanted=f"{wanted}: {_how_to_fix(table, *gaps)}{label}")
 
 
-def read_feature_blocks(
-    table: Table, names: tuple[str, ...], *, rows_by_type: list[Array]
-) -> tuple[list[Array | None], tuple[str, ...] | None]:
-    """One float32 matrix (N_t, F_t) per node type, or None; and the names of the columns, where there is one type.
-
-    With several types, a column that is empty for all nodes of a type is not part of that type's block.
-    """
-    columns = read_columns(table, find_feature_kinds(table, names))
-    is_only_type = len(rows_by_type) == 1
-    used = [[column for column in columns if is_only_type or not column.is_empty(rows)] for rows in rows_by_type]
-    check_gaps(table, [(column, rows) for some, rows in zip(used, rows_by_type, strict=True) for column in some])
-    if is_only_type:
-        parts = {column.name: column.take(table, rows_by_type[0]) for column in columns}
-        return [_joined(list(parts.values()))], feature_names(parts) or None
-    return [
-        _joined([column.take(table, rows) for column in some]) for some, rows in zip(used, rows_by_type, strict=True)
-    ], None
+def check_cells(table: Table, name: str, *, is_good: Array, wanted: str) -> None:
+    """Every cell must be good; otherwise name the first that is not."""
+    if not is_good.all():
+        raise bad_cell(table, name, row=int(np.flatnonzero(~is_good)[0]), wanted=f"{wanted}: fix the cell")
 
 
-def read_matrix(table: Table, names: tuple[str, ...], *, kinds: dict[str, str] | None = None) -> Array | None:
-    """float32 (N, K) of K numeric columns, all finite; None without columns."""
-    columns = read_columns(table, kinds or check_kinds(table, names, allowed=("number", "boolean")))
-    used = [(column, np.arange(len(column.values))) for column in columns]
-    check_gaps(table, used, are_features=False)
-    return _joined([column.take(table, rows) for column, rows in used])
-
-
-def find_feature_kinds(table: Table, names: tuple[str, ...]) -> dict[str, str]:
-    """Whether each feature column holds numbers, truth values or lists."""
-    return check_kinds(table, names, allowed=("number", "boolean", "list"))
-
-
-def check_kinds(table: Table, names: tuple[str, ...], *, allowed: tuple[str, ...]) -> dict[str, str]:
-    """The kind of each column, which must be an allowed one."""
-    kinds = find_kinds(table, names)
-    bad = [name for name, kind in kinds.items() if kind not in allowed]
-    if bad:
-        row = first_unreadable_row(table, bad[0], kinds=allowed)
-        label = "; name a column of classes with --label-column" if "list" in allowed else ""
-        raise bad_cell(table, bad[0], row=row, wanted=f"a number: {_how_to_fix(table, *bad)}{label}")
-    return kinds
-
-
-def read_columns(table: Table, kinds: dict[str, str]) -> list[Column]:
-    """The columns of these names, by their kinds."""
-    numbers = read_numbers(table, tuple(name for name in kinds if kinds[name] != "list"), kinds=kinds)
-    return [
-        Column(name, *read_lists(table, name)) if kinds[name] == "list" else Column(name, numbers[name])
-        for name in kinds
-    ]
+def bad_cell(table: Table, name: str, *, row: int, wanted: str) -> InputError:
+    """The error for one cell that is not what it should be."""
+    return InputError(f"column {name!r} is {table.cell(row, name)} in {table.place(row)}, not {wanted}")
 
 
 def _how_to_fix(table: Table, *names: str) -> str:
     return f"fix the cell, or {table.how_to_leave_out(*names)}"
-
-
-def _joined(parts: list[Array]) -> Array | None:
-    return np.concatenate(parts, axis=1) if parts else None
-
-
-def feature_names(parts: dict[str, Array]) -> tuple[str, ...]:
-    widths = {name: part.shape[1] for name, part in parts.items()}
-    return tuple(name if width == 1 else f"{name}[{i}]" for name, width in widths.items() for i in range(width))

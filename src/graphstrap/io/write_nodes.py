@@ -14,9 +14,9 @@ import numpy as np
 from graphstrap.errors import InputError
 from graphstrap.io.arrays import Array, ArrayInfo, ArrayWriter, open_array
 from graphstrap.io.columns import NodeColumns
+from graphstrap.io.database import TableCopy, TableSlice
 from graphstrap.io.store_builder import StoreBuilder
-from graphstrap.io.table_files import Copy, Rows
-from graphstrap.io.tables import check_classes, split_parts
+from graphstrap.io.tables import check_classes, split_names
 from graphstrap.io.values import (
     Column,
     check_cells,
@@ -71,7 +71,7 @@ class ByType:
 
 
 def write_nodes(
-    builder: StoreBuilder, copy: Copy, columns: NodeColumns, *, chunk_bytes: int, report: Report
+    builder: StoreBuilder, copy: TableCopy, columns: NodeColumns, *, chunk_bytes: int, report: Report
 ) -> NodePart:
     """Labels, splits and times go to the store, raw features to scratch files."""
     part, whole = NodePart(), copy.whole
@@ -82,9 +82,9 @@ def write_nodes(
     counts = np.zeros(num_types, dtype=np.int64)
     features = _Features(builder, copy, columns.features, num_types)
     if num_types > 1:
-        for rows in copy.parts(features.step(chunk_bytes)):
+        for rows in copy.slices(features.step(chunk_bytes)):
             features.look(rows, _types(rows, part, columns))
-    for rows in copy.parts(features.step(chunk_bytes)):
+    for rows in copy.slices(features.step(chunk_bytes)):
         types = _types(rows, part, columns)
         counts += len_by_type(rows, types, num_types)
         for arrays, read in readers:
@@ -100,11 +100,11 @@ def write_nodes(
     return part
 
 
-def len_by_type(rows: Rows, types: Array | None, num_types: int) -> Array:
+def len_by_type(rows: TableSlice, types: Array | None, num_types: int) -> Array:
     return np.array([rows.end - rows.begin]) if types is None else np.bincount(types, minlength=num_types)
 
 
-def _types(rows: Rows, part: NodePart, columns: NodeColumns) -> Array | None:
+def _types(rows: TableSlice, part: NodePart, columns: NodeColumns) -> Array | None:
     if part.type_code is None:
         return None
     codes = np.asarray(rows.fetch({"code": part.type_code})["code"])
@@ -112,10 +112,10 @@ def _types(rows: Rows, part: NodePart, columns: NodeColumns) -> Array | None:
     return codes
 
 
-Reader = tuple[list[ByType], Callable[[Rows], list[Array]]]
+Reader = tuple[list[ByType], Callable[[TableSlice], list[Array]]]
 
 
-def _readers(builder: StoreBuilder, copy: Copy, columns: NodeColumns, part: NodePart) -> list[Reader]:
+def _readers(builder: StoreBuilder, copy: TableCopy, columns: NodeColumns, part: NodePart) -> list[Reader]:
     """For labels, splits and times: the arrays they go to, and how a part of the table becomes rows of them."""
     readers: list[Reader] = []
     whole = copy.whole
@@ -130,16 +130,16 @@ def _readers(builder: StoreBuilder, copy: Copy, columns: NodeColumns, part: Node
         readers.append((arrays(("labels",), "<i8"), lambda rows: [np.asarray(rows.fetch({"c": label_code})["c"])]))
     if columns.split is not None:
         values, split_code = code_names(whole, columns.split)
-        parts = split_parts(whole, columns.split, values=values)
+        splits = split_names(whole, columns.split, values=values)
 
-        def read_splits(rows: Rows) -> list[Array]:
-            found = parts[np.asarray(rows.fetch({"c": split_code})["c"])]
+        def read_splits(rows: TableSlice) -> list[Array]:
+            found = splits[np.asarray(rows.fetch({"c": split_code})["c"])]
             return [(found == name)[:, None] for name in ("train", "val", "test")]
 
         readers.append((arrays(("train", "val", "test"), "|b1", (1,)), read_splits))
     if columns.time is not None:
         time, sql = columns.time, time_expression(whole, columns.time)
-        dtype = read_times(copy.rows(0, 1), time, expression=sql).dtype.str
+        dtype = read_times(copy.slice(0, 1), time, expression=sql).dtype.str
         readers.append((arrays(("node_times",), dtype), lambda rows: [read_times(rows, time, expression=sql)]))
     return readers
 
@@ -147,25 +147,25 @@ def _readers(builder: StoreBuilder, copy: Copy, columns: NodeColumns, part: Node
 class _Features:
     """Feature columns to one raw float32 file for each type; a column that is empty for a whole type is left out."""
 
-    def __init__(self, builder: StoreBuilder, copy: Copy, names: tuple[str, ...], num_types: int) -> None:
+    def __init__(self, builder: StoreBuilder, copy: TableCopy, names: tuple[str, ...], num_types: int) -> None:
         self.builder, self.num_types = builder, num_types
         self.kinds = find_feature_kinds(copy.whole, names)
         self.is_used = np.full((num_types, len(names)), num_types == 1)
         self.writers: list[ArrayWriter | None] = [None] * num_types
         self.widths: dict[tuple[int, str], int] = {}
-        first = copy.rows(0, min(copy.num_rows, _FIRST_ROWS))
+        first = copy.slice(0, min(copy.num_rows, _FIRST_ROWS))
         self.width = sum(_width(column) for column in read_columns(first, self.kinds)) if self.kinds else 0
 
     def step(self, chunk_bytes: int) -> int:
         return max(1, chunk_bytes // (64 + 48 * self.width))
 
-    def look(self, rows: Rows, types: Array | None) -> None:
+    def look(self, rows: TableSlice, types: Array | None) -> None:
         """Which columns the types of these rows have."""
         columns = read_columns(rows, self.kinds)
         for t, of_type in self._by_type(rows, types):
             self.is_used[t] |= np.array([not column.is_empty(of_type) for column in columns], dtype=bool)
 
-    def write(self, rows: Rows, types: Array | None) -> None:
+    def write(self, rows: TableSlice, types: Array | None) -> None:
         columns = read_columns(rows, self.kinds)
         used = [
             (t, of_type, [column for column, is_used in zip(columns, self.is_used[t], strict=True) if is_used])
@@ -185,16 +185,15 @@ class _Features:
             )
         if self.num_types > 1:
             return blocks, None
-        widths = {name: np.empty((0, self.widths.get((0, name), 1))) for name in self.kinds}
-        return blocks, feature_names(widths) or None
+        return blocks, feature_names({name: self.widths.get((0, name), 1) for name in self.kinds}) or None
 
-    def _by_type(self, rows: Rows, types: Array | None) -> Iterator[tuple[int, Array]]:
+    def _by_type(self, rows: TableSlice, types: Array | None) -> Iterator[tuple[int, Array]]:
         for t in range(self.num_types):
             of_type = np.arange(rows.end - rows.begin) if types is None else np.flatnonzero(types == t)
             if len(of_type):
                 yield t, of_type
 
-    def _take(self, t: int, column: Column, rows: Rows, of_type: Array) -> Array:
+    def _take(self, t: int, column: Column, rows: TableSlice, of_type: Array) -> Array:
         block = column.take(rows, of_type)
         width = self.widths.setdefault((t, column.name), block.shape[1])
         if block.shape[1] != width:

@@ -15,9 +15,9 @@ import torch
 from graphstrap.api.estimator import BGRL
 from graphstrap.api.seeds import LIST_FILE
 from graphstrap.graph import Graph
-from graphstrap.io.columns import read_other_columns
 from graphstrap.io.files import atomic_write
 from graphstrap.io.source import Source
+from graphstrap.io.tables import read_ignored_columns
 from graphstrap.report import embedding_map as c
 from graphstrap.report import page as s
 from graphstrap.report.embedding_map import choose_nodes, pack_map
@@ -204,7 +204,9 @@ def _other_columns(run: Run, graph: Graph) -> list[c.Column]:
     if not saved.get("nodes") or not saved.get("options", {}).get("ignore_columns"):
         return []
     source = Source.from_dict(saved)
-    texts = read_other_columns(saved["nodes"], graph.external_ids, options=source.options, limit=c.MAX_FEATURE_COLUMNS)
+    texts = read_ignored_columns(
+        saved["nodes"], graph.external_ids, options=source.options, limit=c.MAX_FEATURE_COLUMNS
+    )
     return [c.text_column(title, column) for title, column in texts.items()]
 
 
