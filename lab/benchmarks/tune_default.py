@@ -34,9 +34,9 @@ from graphstrap.api.seeds import fit_seeds
 from graphstrap.evaluation import protocols
 from graphstrap.evaluation.rows import tenths
 from graphstrap.graph import CLEAN, Graph
-from graphstrap.graph.blocks import is_bag, sample_rows
+from graphstrap.graph.blocks import is_bag, sample_rows, take_rows
 from graphstrap.io.datasets import describe
-from graphstrap.nn.features import FeatureTransform, OwnFeatures, _row_sums, _unit_rows, some_rows
+from graphstrap.nn.features import FeatureTransform, OwnFeatures, _row_sums, _unit_rows
 from graphstrap.ops import propagate, resolve_device
 from graphstrap.run.defaults import Statistics, choose_recipe
 from graphstrap.run.recipe import Recipe
@@ -129,7 +129,7 @@ def likeness_of_neighbours(graph: Graph) -> float:
         torch.searchsorted(graph.indptr, edges, right=True) - 1,
     )
     others = torch.from_numpy(random.permutation(target.cpu().numpy())).to(graph.device)
-    from_rows, into_rows, other_rows = (_unit_rows(some_rows(block, rows)) for rows in (source, target, others))
+    from_rows, into_rows, other_rows = (_unit_rows(take_rows(block, rows)) for rows in (source, target, others))
     mean = np.asarray(_unit_rows(sample_rows(block)).mean(axis=0)).ravel()
     linked, apart = centred_cosine(from_rows, into_rows, mean), centred_cosine(from_rows, other_rows, mean)
     return float(linked.mean() - apart.mean())

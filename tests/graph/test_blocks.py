@@ -13,10 +13,10 @@ from graphstrap.graph.blocks import (
     QuantisedMatrix,
     ScaledMatrix,
     SparseMatrix,
-    as_features,
     block_tensors,
     readable,
 )
+from graphstrap.graph.graph import as_features
 
 
 def test_sparse_features_come_back() -> None:

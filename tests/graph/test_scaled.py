@@ -19,7 +19,8 @@ from graphstrap.api.estimator import BGRL
 from graphstrap.api.shards import write_shards
 from graphstrap.graph import Graph
 from graphstrap.graph import blocks as scaled
-from graphstrap.graph.blocks import QuantisedMatrix, ScaledMatrix, SparseMatrix, as_features, dense, sample_rows
+from graphstrap.graph.blocks import QuantisedMatrix, ScaledMatrix, SparseMatrix, dense, sample_rows
+from graphstrap.graph.graph import as_features
 from graphstrap.io.store import open_store, write_store
 from graphstrap.nn.features import FeatureTransform
 from graphstrap.run.recipe import Recipe

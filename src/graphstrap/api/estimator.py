@@ -17,7 +17,7 @@ from graphstrap.evaluation.links import evaluate_links, hide_edges, summarise_li
 from graphstrap.evaluation.protocols import Evaluation
 from graphstrap.evaluation.rows import Embeddings
 from graphstrap.graph import Graph
-from graphstrap.graph.many import training_part
+from graphstrap.graph.many import training_graphs
 from graphstrap.nn.features import raw_features
 from graphstrap.nn.model import Model
 from graphstrap.ops import resolve_device
@@ -269,7 +269,7 @@ def random_init(graph: Graph, recipe: Recipe, *, seed: int, device: str = "auto"
     recipe recalibrates them, else those that it starts with. Cost: one forward pass, O(E D + N D^2).
     """
     model = Model.build(graph, recipe, seed=checked_seed(seed))
-    finish(model, prepare(model, training_part(graph, recipe.data.training_graphs)))
+    finish(model, prepare(model, training_graphs(graph, recipe.data.training_graphs)))
     return embed(model, graph, device=resolve_device(device))
 
 

@@ -22,7 +22,7 @@ from graphstrap.graph import Graph
 from graphstrap.graph.blocks import Block, sample_rows
 from graphstrap.graph.graph import check_is_graph
 from graphstrap.graph.keep import child_seed
-from graphstrap.graph.many import training_part
+from graphstrap.graph.many import training_graphs
 from graphstrap.io.parts import Part
 from graphstrap.nn.encoders import recalibrate_batch_norm
 from graphstrap.nn.methods import Method, frozen_encoder
@@ -104,7 +104,7 @@ def train_models(
     is the graph as their common transform gives it."""
     model, recipe = models[0], models[0].recipe
     on_device = place_graph(
-        with_labels_to_learn(training_part(prepared, recipe.data.training_graphs), model), recipe, device
+        with_labels_to_learn(training_graphs(prepared, recipe.data.training_graphs), model), recipe, device
     )
     if isinstance(on_device, Part):
         own = with_labels_to_learn(model.transform.when_read(on_device.own), model)

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
-from graphstrap.graph.blocks import Block, ScaledMatrix, SparseMatrix, take_rows
+from graphstrap.graph.blocks import Block, SparseMatrix, take_rows
 from graphstrap.io.files import DoneBlocks, make_array_file
 from graphstrap.nn.encoders.gcn import GCN, _Finish, standardize
 from graphstrap.nn.encoders.mlp import MLP
@@ -231,7 +231,7 @@ def _times(block: Block | None, weight: Tensor, first: int, last: int, device: t
     if block is None:
         return weight.expand(last - first, -1)
     part = slice(first, last)
-    rows = block.take(part) if isinstance(block, ScaledMatrix) else take_rows(block, part)
+    rows = take_rows(block, part)
     if isinstance(rows, SparseMatrix):
         rows = rows.map(lambda tensor: tensor.to(device))
         return F.embedding_bag(

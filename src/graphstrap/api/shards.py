@@ -24,11 +24,10 @@ from graphstrap.api.layerwise import embed_layers
 from graphstrap.api.part_layers import embed_part, prepare_part
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
-from graphstrap.graph.blocks import Block
+from graphstrap.graph.blocks import Block, take_rows
 from graphstrap.io.export import ids_path, write_embeddings
 from graphstrap.io.files import atomic_write, read_text
 from graphstrap.io.parts import Part
-from graphstrap.nn.features import some_rows
 from graphstrap.nn.methods import frozen_encoder
 from graphstrap.nn.model import Model
 from graphstrap.train.parallel.workers import ALONE, Workers
@@ -107,7 +106,7 @@ def _write_files(
         last = min(first + rows_per_shard, len(ids))
         rows = np.asarray(h[first:last])
         if model.own_features is not None and block is not None:
-            own = some_rows(block, slice(first, last))
+            own = take_rows(block, slice(first, last))
             rows = model.own_features.append_rows(torch.from_numpy(rows), own).numpy()
         width = rows.shape[1]
         path = folder / f"part-{number:05}.{ending}"

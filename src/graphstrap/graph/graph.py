@@ -4,14 +4,14 @@ Edges are held as CSR by destination: the sources of the edges into node i are `
 sorted. The position of an edge in `indices` is its id. Nodes of one type are contiguous: type t holds the nodes from
 `type_offsets[t]` up to `type_offsets[t + 1]`, and has a feature block of its own width, or none. Several graphs of one
 node type are one, block by block: graph g holds the nodes from `graph_offsets[g]` up to `graph_offsets[g + 1]`, and no
-edge joins two of them (see `many_graphs.py`).
+edge joins two of them (see `many.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -22,11 +22,9 @@ from graphstrap.errors import InputError
 from graphstrap.graph.blocks import (
     Block,
     Features,
-    as_features,
+    Move,
+    SparseMatrix,
     block_tensors,
-    check_graphs,
-    check_lengths,
-    check_types,
     readable,
     row_starts,
 )
@@ -34,14 +32,13 @@ from graphstrap.graph.edge_table import (
     Cleaning,
     EdgeTable,
     as_labels,
+    as_numbers,
     check_names,
     clean_edges,
     count_nodes,
     numbers_as_names,
 )
 from graphstrap.graph.keep import fingerprint_of
-
-Move = Callable[[Tensor], Tensor]
 
 
 class Transpose(NamedTuple):
@@ -52,7 +49,7 @@ class Transpose(NamedTuple):
     edge_positions: Tensor  # (E,) int64
 
     def map(self, move: Move) -> Transpose:
-        return Transpose(*(move(part) for part in self))
+        return Transpose(*(move(column) for column in self))
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,14 +133,27 @@ class Graph:
         self._check()
 
     def _check(self) -> None:
-        num_nodes, num_edges = self.num_nodes, self.num_edges
-        check_types(self.type_offsets, self.node_types, self.features, num_nodes=num_nodes)
-        check_graphs(self.graph_offsets, num_types=len(self.node_types), num_nodes=num_nodes)
-        check_lengths({"labels": self.labels, "ids": self.ids}, num_nodes, "nodes")
-        edge_columns = ("edge_types", "edge_weights", "edge_times", "edge_columns")
-        check_lengths({name: getattr(self, name) for name in edge_columns}, num_edges, "edges")
+        """Whether the columns fit together: sizes only, cheap enough for every batch."""
+        num_nodes, num_edges, names = self.num_nodes, self.num_edges, self.node_types
+        types, graphs = self.type_offsets, self.graph_offsets
+        if types[0] != 0 or types[-1] != num_nodes:
+            raise ValueError(f"type_offsets must run from 0 to {num_nodes}, got {types}")
+        if not len(self.features) == len(names) == len(types) - 1:
+            raise ValueError(f"{len(types) - 1} node types need as many feature blocks and names")
+        for name, block, (first, last) in zip(names, self.features, pairwise(types), strict=True):
+            if block is not None and block.shape[0] != last - first:
+                raise ValueError(f"{name} has {last - first} nodes but {block.shape[0]} feature rows")
+        if graphs[0] != 0 or graphs[-1] != num_nodes or any(a > b for a, b in pairwise(graphs)):
+            raise ValueError(f"graph_offsets must rise from 0 to {num_nodes}, got {graphs}")
+        if len(graphs) > 2 and len(names) > 1:
+            raise ValueError(f"several graphs in one must be of one node type, got {len(names)}")
+        for name in ("labels", "ids", "edge_types", "edge_weights", "edge_times", "edge_columns"):
+            column, number = getattr(self, name), num_edges if name.startswith("edge") else num_nodes
+            if column is not None and len(column) != number:
+                what = "edges" if name.startswith("edge") else "nodes"
+                raise ValueError(f"{name} must have one entry for each of the {number} {what}, got {len(column)}")
         if self.outgoing is not None:
-            sizes = tuple(len(part) for part in self.outgoing)
+            sizes = tuple(len(column) for column in self.outgoing)
             if sizes != (num_nodes + 1, num_edges, num_edges):
                 raise ValueError(
                     f"outgoing must be the transpose of {num_nodes} nodes and {num_edges} edges, got {sizes}"
@@ -258,8 +268,7 @@ class Graph:
         if self.outgoing is not None:
             return self.outgoing
         order = torch.sort(self.indices, stable=True).indices
-        counts = torch.bincount(self.indices, minlength=self.num_nodes)
-        indptr = row_starts(counts)
+        indptr = row_starts(torch.bincount(self.indices, minlength=self.num_nodes))
         return Transpose(indptr, self.targets[order].to(self.indices.dtype), order)
 
     @cached_property
@@ -308,9 +317,8 @@ class Graph:
         table, edge_type_names, cleaning = clean_edges(
             table, edge_type_names, num_nodes, directed=directed, self_loops=self_loops, duplicates=duplicates
         )
-        counts = torch.bincount(table.target, minlength=num_nodes)
         return cls(
-            indptr=row_starts(counts),
+            indptr=row_starts(torch.bincount(table.target, minlength=num_nodes)),
             indices=table.source.to(torch.int32 if num_nodes < 2**31 else torch.int64),
             features=rest.pop("features", (x,)),
             labels=None if labels is None else as_labels(labels),
@@ -350,7 +358,8 @@ class Graph:
         return self._fingerprint(with_all=True)
 
     def has_fingerprint(self, known: str) -> bool:
-        """Whether that is this graph's, or was before types and columns of edges and times of nodes were seen."""
+        """Whether `known` is this graph's fingerprint, or its earlier one, which left out types and columns of edges
+        and times of nodes."""
         return known == self.fingerprint or known == self._fingerprint(with_all=False)
 
     def _fingerprint(self, *, with_all: bool) -> str:
@@ -358,8 +367,9 @@ class Graph:
         types = self.edge_types
         if types is not None and len(types) and int(types.max()) < 256:
             types = types.to(torch.uint8)  # as a store may have them
-        of_edges = (self.edge_weights, *((types, self.edge_columns, self.node_times) if with_all else ()))
-        tensors = [self.indptr, self.indices, *(one for one in of_edges if one is not None)]
+        columns = [self.indptr, self.indices, self.edge_weights]
+        columns += [types, self.edge_columns, self.node_times] if with_all else []
+        tensors = [column for column in columns if column is not None]
         tensors += [tensor for block in self.features for tensor in block_tensors(block)]
         return fingerprint_of(offsets, self.external_ids, tensors)
 
@@ -380,9 +390,19 @@ def _moved(value: Any, move: Move) -> Any:
     return tuple(_moved(item, move) for item in value) if isinstance(value, tuple) else value
 
 
-# Graphs of other libraries, given where a Graph is due: which function turns each into one.
+def as_features(x: Any) -> Features | None:
+    """Dense or sparse features from a tensor, an array or a SciPy matrix."""
+    if x is None or isinstance(x, SparseMatrix):
+        return x
+    if hasattr(x, "tocsr"):
+        return SparseMatrix.from_scipy(x)
+    dense = as_numbers("x", x, fix="turn text into numbers, or leave its columns out", dtype=torch.float32)
+    if dense.dim() != 2:
+        raise InputError(f"x takes a row of numbers for each node, got shape {tuple(dense.shape)}")
+    return dense
 
 
+# How a graph of another library becomes a Graph, by the library's name.
 _WAYS = {
     "networkx": "turn it into one with graphstrap.io.networkx.from_networkx(graph)",
     "scipy": "turn it into one with graphstrap.io.scipy.from_scipy(matrix)",
@@ -410,36 +430,25 @@ def check_is_graph(graph: Any) -> None:
     raise InputError(f"a graphstrap Graph is due here, got {of}{type(graph).__name__}: {way}")
 
 
-# Published splits from masks, one column per split.
-
-
 def splits_from_masks(train: Any, val: Any, test: Any, *, num_nodes: int) -> Splits | None:
-    """Masks of shape (N,) or (N, S), any of which may be None, as (N, S); None when all are."""
-    given = {
-        name: _columns(name, mask, num_nodes)
-        for name, mask in (("train", train), ("val", val), ("test", test))
-        if mask is not None
-    }
-    if not given:
+    """Masks of shape (N,) or (N, S), any of which may be None, as (N, S), one column per split; None when all are."""
+    masks: dict[str, Tensor] = {}
+    for name, mask in (("train", train), ("val", val), ("test", test)):
+        if mask is None:
+            continue
+        tensor = torch.as_tensor(mask).cpu()
+        if tensor.dim() not in (1, 2) or len(tensor) != num_nodes:
+            shape = tuple(tensor.shape)
+            raise InputError(f"{name}_mask has shape {shape}, expected one row for each of the {num_nodes} nodes")
+        masks[name] = tensor.bool().reshape(num_nodes, -1)
+    if not masks:
         return None
-    num_splits = max(mask.shape[1] for mask in given.values())
+    num_splits = max(mask.shape[1] for mask in masks.values())
+    for name, mask in masks.items():
+        if mask.shape[1] not in (1, num_splits):
+            raise InputError(
+                f"{name}_mask has {mask.shape[1]} splits where another mask has {num_splits}: give as many or one"
+            )
     absent = torch.zeros(num_nodes, 1, dtype=torch.bool)
-    return Splits(*[_widened(name, given.get(name, absent), num_splits) for name in ("train", "val", "test")])
-
-
-def _columns(name: str, mask: Any, num_nodes: int) -> Tensor:
-    tensor = torch.as_tensor(mask).cpu()
-    if tensor.dim() not in (1, 2) or len(tensor) != num_nodes:
-        raise InputError(
-            f"{name}_mask has shape {tuple(tensor.shape)}, expected one row for each of the {num_nodes} nodes"
-        )
-    return tensor.bool().reshape(num_nodes, -1)
-
-
-def _widened(name: str, mask: Tensor, num_splits: int) -> Tensor:
-    """One mask for every split where only one was given."""
-    if mask.shape[1] not in (1, num_splits):
-        raise InputError(
-            f"{name}_mask has {mask.shape[1]} splits where another mask has {num_splits}: give as many or one"
-        )
-    return mask.expand(-1, num_splits).contiguous()
+    wide = [masks.get(name, absent).expand(-1, num_splits).contiguous() for name in ("train", "val", "test")]
+    return Splits(*wide)

@@ -1,4 +1,6 @@
-"""Which edges and features survive in a view: a counter-based hash compared with an integer threshold.
+"""Hashes of ids: which edges and features survive in a view, seeds of seeds, and the fingerprint of a graph.
+
+An id survives where a counter-based hash reaches an integer threshold:
 
     keep(id, seed)  =  hash32(id, seed) >= drop_prob * 2**32
 
@@ -21,6 +23,7 @@ from torch import Tensor
 
 LOW_32_BITS = 0xFFFF_FFFF
 _IN_CACHE = 1 << 16  # ids: 512 kB
+_HASHED_AT_ONCE = 1 << 24
 
 # Integers, NumPy int64 arrays or PyTorch int64 tensors: all have the operators that the hash needs.
 Integers = Any
@@ -37,19 +40,15 @@ def mix(x: Integers) -> Integers:
 
 def hash32(ids: Integers, seed: Integers) -> Integers:
     """Hash non-negative 64-bit ids with a 64-bit seed to words in [0, 2**32)."""
-    first_key, second_key = _keys(seed)
+    first_key = mix((seed & LOW_32_BITS) ^ 0x9E3779B9)
+    second_key = mix(((seed >> 32) & LOW_32_BITS) ^ first_key ^ 0x85EBCA6B)
     low = mix((ids & LOW_32_BITS) ^ first_key)
     return mix(((low + second_key) & LOW_32_BITS) ^ mix(ids >> 32))
 
 
-def _keys(seed: Integers) -> tuple[Integers, Integers]:
-    first = mix((seed & LOW_32_BITS) ^ 0x9E3779B9)
-    return first, mix(((seed >> 32) & LOW_32_BITS) ^ first ^ 0x85EBCA6B)
-
-
 def drop_threshold(drop_prob: Any) -> Integers:
     """The integer below which a hash means "dropped": drop_prob * 2**32, exact at 0 and at 1."""
-    if isinstance(drop_prob, torch.Tensor):
+    if isinstance(drop_prob, Tensor):
         return (drop_prob.double() * 2.0**32).round().long()
     if isinstance(drop_prob, np.ndarray):
         return np.round(drop_prob.astype(np.float64) * 2.0**32).astype(np.int64)
@@ -58,26 +57,23 @@ def drop_threshold(drop_prob: Any) -> Integers:
 
 def keep(ids: Integers, seed: Integers, threshold: Integers) -> Any:
     """Whether each id survives; `threshold` comes from `drop_threshold` and may hold one value per id."""
-    if isinstance(ids, torch.Tensor) and ids.device.type == "cpu" and ids.numel() > _IN_CACHE:
-        return _keep_in_parts(ids, seed, threshold)
-    return hash32(ids, seed) >= threshold
-
-
-def _keep_in_parts(ids: torch.Tensor, seed: Integers, threshold: Integers) -> torch.Tensor:
-    """The same, with what lies between ids and answer in the processor's cache: many times as fast."""
+    if not isinstance(ids, Tensor) or ids.device.type != "cpu" or ids.numel() <= _IN_CACHE:
+        return hash32(ids, seed) >= threshold
+    # Slice by slice, so that all between ids and answers stays in the processor's cache: many times as fast.
     kept = torch.empty(ids.shape, dtype=torch.bool)
+    slices, answers = torch.split(ids.reshape(-1), _IN_CACHE), torch.split(kept.view(-1), _IN_CACHE)
     thresholds: Iterable[Integers] = repeat(threshold)
-    if isinstance(threshold, torch.Tensor):
+    if isinstance(threshold, Tensor):
         thresholds = torch.split(threshold.expand_as(ids).reshape(-1), _IN_CACHE)
-    parts, answers = torch.split(ids.reshape(-1), _IN_CACHE), torch.split(kept.view(-1), _IN_CACHE)
-    for part, answer, bound in zip(parts, answers, thresholds, strict=False):
-        torch.ge(_hash32_in_place(part, seed), bound, out=answer)
+    for some_ids, answer, bound in zip(slices, answers, thresholds, strict=False):
+        torch.ge(_hash32_in_place(some_ids, seed), bound, out=answer)
     return kept
 
 
-def _hash32_in_place(ids: torch.Tensor, seed: Integers) -> torch.Tensor:
+def _hash32_in_place(ids: Tensor, seed: Integers) -> Tensor:
     """`hash32`, written over one array instead of into two dozen. High words are few: mix(0) is 0."""
-    first_key, second_key = _keys(seed)
+    first_key = mix((seed & LOW_32_BITS) ^ 0x9E3779B9)
+    second_key = mix(((seed >> 32) & LOW_32_BITS) ^ first_key ^ 0x85EBCA6B)
     x = _mix_in_place((ids & LOW_32_BITS) ^ first_key)
     x += second_key
     x &= LOW_32_BITS
@@ -87,7 +83,7 @@ def _hash32_in_place(ids: torch.Tensor, seed: Integers) -> torch.Tensor:
     return _mix_in_place(x)
 
 
-def _mix_in_place(x: torch.Tensor) -> torch.Tensor:
+def _mix_in_place(x: Tensor) -> Tensor:
     x ^= x >> 16
     x *= 0x7FEB352D
     x &= LOW_32_BITS
@@ -106,29 +102,23 @@ def child_seed(seed: int, *path: int) -> int:
     return seed
 
 
-# A fingerprint: the same numbers have the same one on every machine, on every device, in int32 or int64.
-
-
-_HASHED_AT_ONCE = 1 << 24
-
-
 def fingerprint_of(offsets: Sequence[tuple[int, ...]], ids: np.ndarray[Any, Any], tensors: Iterable[Tensor]) -> str:
-    """A hash of offsets, of ids as text, and of tensors; part by part, since any of them may be larger than memory."""
+    """A hash of offsets, of ids as text, and of tensors: the same for the same numbers on every machine, on every
+    device, in int32 or int64. Slice by slice, since any of them may be larger than memory."""
     digest = hashlib.blake2b(digest_size=16)
     for row in offsets:
         digest.update(repr(row).encode())
     for first in range(0, len(ids), _HASHED_AT_ONCE):
-        part = ids[first : first + _HASHED_AT_ONCE].tolist()
-        digest.update(("\n" if first else "").encode() + "\n".join(map(str, part)).encode())
+        lines = map(str, ids[first : first + _HASHED_AT_ONCE].tolist())
+        digest.update(("\n" if first else "").encode() + "\n".join(lines).encode())
     for tensor in tensors:
         digest.update(str(tuple(tensor.shape)).encode())
         step = max(1, _HASHED_AT_ONCE // max(1, tensor[:1].numel()))
         for first in range(0, len(tensor), step):
-            digest.update(_bytes(tensor[first : first + step].detach().cpu().contiguous()))
+            numbers = tensor[first : first + step].detach().cpu().contiguous()
+            if numbers.dtype == torch.int32:
+                numbers = numbers.long()
+            if numbers.dtype == torch.bfloat16:
+                numbers = numbers.view(torch.int16)
+            digest.update(numbers.numpy().tobytes())
     return digest.hexdigest()
-
-
-def _bytes(part: Tensor) -> bytes:
-    if part.dtype == torch.int32:
-        part = part.long()
-    return (part.view(torch.int16) if part.dtype == torch.bfloat16 else part).numpy().tobytes()

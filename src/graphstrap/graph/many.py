@@ -2,6 +2,7 @@
 
     join_graphs([g_0, g_1, ...])     one graph whose adjacency matrix is block-diagonal
     take_graphs(graph, [3, 0])       some of its graphs, as a batch whose roots are all of its nodes
+    select_roots(batch, is_wanted)   the subgraphs of some roots of a sampled batch
     draw_graphs(G, k, seed, step)    which k of G graphs a step trains on
 
 An epoch is a random order of all graphs, cut into G // k batches; what is left over sits this epoch out. The order is
@@ -22,7 +23,7 @@ import torch
 from torch import Tensor
 
 from graphstrap.errors import InputError
-from graphstrap.graph.blocks import Block, Features, ScaledMatrix, SparseMatrix, row_starts, take_rows
+from graphstrap.graph.blocks import Features, SparseMatrix, row_starts, take_rows
 from graphstrap.graph.graph import Graph, Splits, check_is_graph
 from graphstrap.graph.keep import child_seed, hash32
 
@@ -31,6 +32,7 @@ _BATCH_BRANCH = 1_000_033
 _NUM_BATCHES_KEPT = 64
 
 _EDGE_FIELDS = ("edge_types", "edge_weights", "edge_times", "edge_columns")
+_BATCH_NODE_FIELDS = ("labels", "node_times", "node_ids", "missing_degrees")
 _NAME_FIELDS = ("class_names", "feature_names", "edge_type_names", "edge_column_names")
 _Range = tuple[int, int]
 
@@ -49,7 +51,7 @@ def join_graphs(graphs: Sequence[Graph], *, name: str = "joined") -> Graph:
     edge_starts = _starts([graph.num_edges for graph in graphs])
     wide = node_starts[-1] >= 2**31
     indices = [graph.indices.to(torch.int64 if wide else torch.int32) for graph in graphs]
-    shifted = [part + start for part, start in zip(indices, node_starts[:-1], strict=True)]
+    shifted = [sources + start for sources, start in zip(indices, node_starts[:-1], strict=True)]
     ends = [graph.indptr[1:] + start for graph, start in zip(graphs, edge_starts[:-1], strict=True)]
     inner = [
         start + offset for graph, start in zip(graphs, node_starts, strict=False) for offset in graph.graph_offsets[:-1]
@@ -89,12 +91,11 @@ def take_graphs(graph: Graph, numbers: Sequence[int]) -> Graph:
     given = {field: getattr(graph, field) for field in _EDGE_FIELDS}
     columns: dict[str, Any] = {field: None if one is None else _cut(one, edges) for field, one in given.items()}
     indices = [graph.indices[start:end] + move for (start, end), move in zip(edges, moves, strict=True)]
-    degrees = _cut(graph.in_degrees, nodes)
     every_node = torch.arange(graph.num_nodes, device=graph.device) if graph.node_ids is None else graph.node_ids
     every_edge = torch.arange(graph.num_edges, device=graph.device) if graph.edge_ids is None else graph.edge_ids
     return replace(
         graph,
-        indptr=row_starts(degrees),
+        indptr=row_starts(_cut(graph.in_degrees, nodes)),
         indices=indices[0] if len(indices) == 1 else torch.cat(indices),
         features=(_cut_features(graph.x, nodes),),
         type_offsets=(0, starts[-1]),
@@ -139,21 +140,58 @@ class GraphBatches:
         return batch
 
 
-def training_part(graph: Graph, part: str) -> Graph:
-    """What `data.training_graphs` asks for: "all" graphs, those of "train", or those of "train-val"."""
-    if part == "all":
+def training_graphs(graph: Graph, which: str) -> Graph:
+    """The graphs that `data.training_graphs` asks for: "all", those of "train", or those of "train-val"."""
+    if which == "all":
         return graph
     if graph.splits is None or graph.num_graphs == 1:
         raise InputError(
-            f"data.training_graphs={part} needs several graphs that are split into train, val and test, "
+            f"data.training_graphs={which} needs several graphs that are split into train, val and test, "
             f"and {graph.name!r} is not: use all"
         )
-    seen = graph.splits.train[:, 0] if part == "train" else graph.splits.train[:, 0] | graph.splits.val[:, 0]
+    seen = graph.splits.train[:, 0] if which == "train" else graph.splits.train[:, 0] | graph.splits.val[:, 0]
     numbers = torch.unique(graph.graph_ids[seen.to(graph.device)]).tolist()
     if not numbers:
-        raise InputError(f"data.training_graphs={part}: no node of {graph.name!r} is in that part of its first split")
+        raise InputError(f"data.training_graphs={which}: the first split of {graph.name!r} has no node for {which}")
     # A graph of its own, not a batch: its edges are numbered from 0.
     return replace(take_graphs(graph, numbers), node_ids=None, edge_ids=None)
+
+
+def select_roots(batch: Graph, is_wanted: Tensor) -> Graph:
+    """The batch of the roots that `is_wanted` (num_roots,) marks, as if it had been sampled for them alone.
+
+    The batch must be a disjoint one: a subgraph of its own for each root.
+    """
+    assert batch.owners is not None
+    is_kept = is_wanted.index_select(0, batch.owners)
+    nodes = is_kept.nonzero().squeeze(1)
+    edges = is_kept.index_select(0, batch.targets).nonzero().squeeze(1)
+    place = is_kept.long().cumsum(0) - 1
+    owner_numbers = is_wanted.long().cumsum(0) - 1
+    features, sizes = [], []
+    for block, (first, last) in zip(batch.features, pairwise(batch.type_offsets), strict=True):
+        rows = is_kept[first:last].nonzero().squeeze(1)
+        features.append(None if block is None else take_rows(block, rows))
+        sizes.append(len(rows))
+
+    def pick(column: Tensor | None, places: Tensor) -> Tensor | None:
+        return None if column is None else column.index_select(0, places)
+
+    columns: dict[str, Any] = {field: pick(getattr(batch, field), nodes) for field in _BATCH_NODE_FIELDS}
+    columns |= {field: pick(getattr(batch, field), edges) for field in (*_EDGE_FIELDS, "edge_ids")}
+    return replace(
+        batch,
+        indptr=row_starts(batch.in_degrees.index_select(0, nodes)),
+        indices=place.index_select(0, batch.indices.index_select(0, edges).long()).to(batch.indices.dtype),
+        features=tuple(features),
+        type_offsets=tuple(accumulate(sizes, initial=0)),
+        graph_offsets=(),
+        num_roots=int(is_wanted.sum()),
+        root_places=None if batch.root_places is None else place[batch.root_places[is_wanted]],
+        owners=owner_numbers.index_select(0, batch.owners.index_select(0, nodes)),
+        hop_offsets=tuple(int(is_kept[:end].sum()) for end in batch.hop_offsets),
+        **columns,
+    )
 
 
 # ---- putting together ------------------------------------------------------------------------------------------------
@@ -174,48 +212,41 @@ def _check_alike(graphs: Sequence[Graph]) -> None:
                 raise InputError(f"of {graphs[0].name!r} and {graph.name!r} only one has {field}: give both or none")
 
 
-def _join_tensors(parts: Sequence[Tensor | None]) -> Tensor | None:
-    given = [part for part in parts if part is not None]
+def _join_tensors(columns: Sequence[Tensor | None]) -> Tensor | None:
+    given = [column for column in columns if column is not None]
     return torch.cat(given) if given else None
 
 
-def _join_splits(parts: Sequence[Splits | None]) -> Splits | None:
-    given = [part for part in parts if part is not None]
+def _join_splits(all_splits: Sequence[Splits | None]) -> Splits | None:
+    given = [splits for splits in all_splits if splits is not None]
     if not given:
         return None
     if len({splits.num_splits for splits in given}) > 1:
         raise InputError(f"the graphs have {[splits.num_splits for splits in given]} splits: give each as many")
-    return Splits(*(torch.cat([getattr(splits, part) for splits in given]) for part in ("train", "val", "test")))
+    return Splits(*(torch.cat([getattr(splits, name) for splits in given]) for name in ("train", "val", "test")))
 
 
 def _join_features(blocks: Sequence[Features | None]) -> Features | None:
+    dense = [block for block in blocks if isinstance(block, Tensor)]
+    sparse = [block for block in blocks if isinstance(block, SparseMatrix)]
     if blocks[0] is None:
         return None
-    if all(isinstance(block, Tensor) for block in blocks):
-        return torch.cat(blocks)  # type: ignore[arg-type]
-    if not all(isinstance(block, SparseMatrix) for block in blocks):
+    if dense and sparse:
         raise InputError("some of the graphs have dense and some sparse features: give all of them in one form")
-    return _join_sparse(blocks)  # type: ignore[arg-type]
-
-
-def _join_sparse(parts: Sequence[SparseMatrix]) -> SparseMatrix:
-    starts = _starts([len(part.values) for part in parts])
-    ends = [part.indptr[1:] + start for part, start in zip(parts, starts[:-1], strict=True)]
-    return SparseMatrix(
-        torch.cat([parts[0].indptr[:1], *ends]),
-        torch.cat([part.indices for part in parts]),
-        torch.cat([part.values for part in parts]),
-        parts[0].num_columns,
-    )
+    if dense:
+        return torch.cat(dense)
+    starts = _starts([len(block.values) for block in sparse])
+    ends = [block.indptr[1:] + start for block, start in zip(sparse, starts[:-1], strict=True)]
+    indptr = torch.cat([sparse[0].indptr[:1], *ends])
+    indices, values = torch.cat([block.indices for block in sparse]), torch.cat([block.values for block in sparse])
+    return SparseMatrix(indptr, indices, values, sparse[0].num_columns)
 
 
 def _joined_ids(graphs: Sequence[Graph]) -> np.ndarray[Any, Any]:
     times = Counter(graph.name for graph in graphs)
     names = [graph.name if times[graph.name] == 1 else f"{graph.name}-{i}" for i, graph in enumerate(graphs)]
-    parts = [
-        [f"{name}/{one}" for one in graph.external_ids.tolist()] for name, graph in zip(names, graphs, strict=True)
-    ]
-    return np.array([one for part in parts for one in part], dtype=np.str_)
+    pairs = zip(names, graphs, strict=True)
+    return np.array([f"{name}/{one}" for name, graph in pairs for one in graph.external_ids.tolist()], dtype=np.str_)
 
 
 # ---- taking out ------------------------------------------------------------------------------------------------------
@@ -229,8 +260,8 @@ def _cut(column: Tensor, ranges: Sequence[_Range]) -> Tensor:
             joined[-1] = (joined[-1][0], end)
         else:
             joined.append((start, end))
-    parts = [column[start:end] for start, end in joined]
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+    slices = [column[start:end] for start, end in joined]
+    return slices[0] if len(slices) == 1 else torch.cat(slices)
 
 
 def _cut_features(block: Features | None, ranges: Sequence[_Range]) -> Features | None:
@@ -238,8 +269,7 @@ def _cut_features(block: Features | None, ranges: Sequence[_Range]) -> Features 
         return None if block is None else _cut(block, ranges)
     bounds = block.indptr[torch.tensor(ranges, device=block.device)].tolist()
     entries: list[_Range] = [(start, end) for start, end in bounds]
-    counts = _cut(block.indptr.diff(), ranges)
-    indptr = row_starts(counts)
+    indptr = row_starts(_cut(block.indptr.diff(), ranges))
     return SparseMatrix(indptr, _cut(block.indices, entries), _cut(block.values, entries), block.num_columns)
 
 
@@ -250,55 +280,3 @@ def _map_splits(splits: Splits | None, take: Callable[[Tensor], Tensor]) -> Spli
 def _starts(sizes: Sequence[int]) -> list[int]:
     """[0, s_0, s_0 + s_1, ...]."""
     return [0, *np.cumsum(sizes, dtype=np.int64).tolist()]
-
-
-# A part of a disjoint batch: the subgraphs of some of its roots.
-
-
-def part_of(batch: Graph, is_wanted: Tensor) -> Graph:
-    """The batch of the roots that `is_wanted` (num_roots,) marks, as if it had been sampled for them alone."""
-    assert batch.owners is not None
-    is_kept = is_wanted.index_select(0, batch.owners)
-    nodes = is_kept.nonzero().squeeze(1)
-    edges = is_kept.index_select(0, batch.targets).nonzero().squeeze(1)
-    place = is_kept.long().cumsum(0) - 1
-    counts = batch.in_degrees.index_select(0, nodes)
-
-    def of_nodes(column: Tensor | None) -> Tensor | None:
-        return None if column is None else column.index_select(0, nodes)
-
-    def of_edges(column: Tensor | None) -> Tensor | None:
-        return None if column is None else column.index_select(0, edges)
-
-    owner_numbers = is_wanted.long().cumsum(0) - 1
-    sizes = [int(is_kept[first:last].sum()) for first, last in pairwise(batch.type_offsets)]
-    return replace(
-        batch,
-        indptr=row_starts(counts),
-        indices=place.index_select(0, batch.indices.index_select(0, edges).long()).to(batch.indices.dtype),
-        features=tuple(
-            _rows(x, is_kept[a:b]) for x, (a, b) in zip(batch.features, pairwise(batch.type_offsets), strict=True)
-        ),
-        type_offsets=tuple(accumulate(sizes, initial=0)),
-        graph_offsets=(),
-        labels=of_nodes(batch.labels),
-        node_times=of_nodes(batch.node_times),
-        edge_types=of_edges(batch.edge_types),
-        edge_weights=of_edges(batch.edge_weights),
-        edge_times=of_edges(batch.edge_times),
-        edge_columns=of_edges(batch.edge_columns),
-        node_ids=of_nodes(batch.node_ids),
-        edge_ids=of_edges(batch.edge_ids),
-        num_roots=int(is_wanted.sum()),
-        root_places=None if batch.root_places is None else place[batch.root_places[is_wanted]],
-        owners=owner_numbers.index_select(0, batch.owners.index_select(0, nodes)),
-        hop_offsets=tuple(int(is_kept[:end].sum()) for end in batch.hop_offsets),
-        missing_degrees=of_nodes(batch.missing_degrees),
-    )
-
-
-def _rows(block: Block | None, is_kept: Tensor) -> Block | None:
-    if block is None:
-        return None
-    rows = is_kept.nonzero().squeeze(1)
-    return block.take(rows) if isinstance(block, ScaledMatrix) else take_rows(block, rows)

@@ -25,8 +25,8 @@ from torch import Tensor
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph, Splits
-from graphstrap.graph.blocks import Block, Features, SparseMatrix, as_features
-from graphstrap.graph.graph import splits_from_masks
+from graphstrap.graph.blocks import Block, Features, SparseMatrix
+from graphstrap.graph.graph import as_features, splits_from_masks
 from graphstrap.io.arrays import Archive, Array
 from graphstrap.io.files import atomic_write
 

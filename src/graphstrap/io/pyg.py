@@ -18,8 +18,8 @@ from torch import Tensor
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
-from graphstrap.graph.blocks import Block, Features, SparseMatrix, as_features
-from graphstrap.graph.graph import splits_from_masks
+from graphstrap.graph.blocks import Block, Features, SparseMatrix
+from graphstrap.graph.graph import as_features, splits_from_masks
 
 # The node side of the PyTorch Geometric bridge: features, labels, splits, times and ids of each node type.
 

@@ -312,7 +312,7 @@ class OwnFeatures:
         block = graph.features[0]
         assert block is not None
         if not isinstance(block, ScaledMatrix):
-            return self.append_rows(h, some_rows(block, slice(None)))
+            return self.append_rows(h, take_rows(block, slice(None)))
         firsts = range(0, graph.num_nodes, _ROWS_AT_ONCE)
         parts = [slice(first, first + _ROWS_AT_ONCE) for first in firsts]
         return torch.cat([self.append_rows(h[part], block.take(part)) for part in parts])
@@ -326,11 +326,6 @@ class OwnFeatures:
 def _row_sums(one: Any, other: Any) -> np.ndarray[Any, Any]:
     product = one.multiply(other) if hasattr(one, "multiply") else one * other
     return np.asarray(product.sum(axis=1)).ravel()
-
-
-def some_rows(block: Block, rows: Tensor | slice) -> Features:
-    """Rows of a prepared block."""
-    return block.take(rows) if isinstance(block, ScaledMatrix) else take_rows(block, rows)
 
 
 def _unit_rows(block: Features) -> Any:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
-from graphstrap.graph.many import training_part
+from graphstrap.graph.many import training_graphs
 from graphstrap.nn.encoders.edges import KnownEdges, edge_size
 from graphstrap.nn.features import FeatureTransform, OwnFeatures, id_numbers
 from graphstrap.nn.methods import METHODS, READS_EDGES, Method, is_added
@@ -47,7 +47,7 @@ class Model:
         """Fresh weights for the graphs in it that are to be trained on, and a feature transform fitted on those;
         `saved` is what is to replace the weights."""
         data = recipe.data
-        graph = training_part(graph, data.training_graphs)
+        graph = training_graphs(graph, data.training_graphs)
         transform = FeatureTransform.fit(
             graph,
             scaling=data.feature_scaling,

@@ -16,7 +16,7 @@ from typing import Any
 
 from graphstrap.graph import Graph
 from graphstrap.graph.blocks import is_bag
-from graphstrap.graph.many import training_part
+from graphstrap.graph.many import training_graphs
 from graphstrap.run.recipe import (
     VIEWED_METHODS,
     WALKING_METHODS,
@@ -97,7 +97,7 @@ def resolve_recipe(recipe: str | Recipe, graph: Graph, settings: Mapping[str, An
     """The recipe to run and, where it was made from the graph, what was chosen and why."""
     statistics = None
     if recipe == "default":
-        statistics = Statistics.of(training_part(graph, settings.get("data.training_graphs", "all")))
+        statistics = Statistics.of(training_graphs(graph, settings.get("data.training_graphs", "all")))
         norm, encoder = settings.get("encoder.norm", "batch"), settings.get("encoder.name", "gcn")
         num_own = settings.get("encoder.own_features", OWN_COLUMNS)
         recipe = _recipe_for(statistics, norm=norm, encoder=encoder, num_own=num_own)

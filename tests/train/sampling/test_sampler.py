@@ -12,7 +12,7 @@ from torch import Tensor
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph, View, ViewSpec
-from graphstrap.graph.many import part_of
+from graphstrap.graph.many import select_roots
 from graphstrap.nn.encoders.gcn import GCN
 from graphstrap.nn.methods.bgrl import BGRL
 from graphstrap.train.sampling.sampler import Sampler
@@ -164,7 +164,7 @@ def test_a_part_of_a_batch_is_the_batch_of_those_roots(typed: bool) -> None:
     sampler, gatherer = Sampler(graph, [4, 3], disjoint=True), Gatherer(graph)
     roots = torch.randperm(60, generator=torch.Generator().manual_seed(0))[:20]
     wanted = torch.arange(20) % 3 == 1
-    part = part_of(gatherer.fill(sampler.sample(roots, seed=0)), wanted)
+    part = select_roots(gatherer.fill(sampler.sample(roots, seed=0)), wanted)
     alone = gatherer.fill(sampler.sample(roots[wanted], seed=0))
     assert part.type_offsets == alone.type_offsets
     assert part.hop_offsets == alone.hop_offsets

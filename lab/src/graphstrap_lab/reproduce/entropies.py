@@ -21,7 +21,7 @@ from graphstrap.api.embed import embed_seeds, prepare
 from graphstrap.api.estimator import BGRL
 from graphstrap.evaluation.protocols import evaluate_many
 from graphstrap.graph import Graph
-from graphstrap.graph.many import training_part
+from graphstrap.graph.many import training_graphs
 from graphstrap.io.datasets import load
 from graphstrap.nn.model import Model
 from graphstrap.ops import resolve_device
@@ -93,7 +93,7 @@ def compute_entropies(graph: Graph, variant: str, how: Filling, seeds: Sequence[
 @torch.no_grad()
 def node_entropies(model: Model, graph: Graph, *, device: torch.device) -> Tensor:
     """(N,) of the nodes that the model was trained on, in the clean graph."""
-    seen = prepare(model, training_part(graph, model.recipe.data.training_graphs))
+    seen = prepare(model, training_graphs(graph, model.recipe.data.training_graphs))
     placed, encoder = seen.to(device).with_readable_features(), model.method.online.to(device).eval()
     weights: Sequence[tuple[Tensor, Tensor]] = encoder.attention(placed)  # type: ignore[operator]
     return attention_entropy([with_self_loops(edges, loops, placed.indptr) for edges, loops in weights])

@@ -39,7 +39,7 @@ from torch import Tensor, nn
 
 from graphstrap.graph import CLEAN, Graph, View
 from graphstrap.graph.blocks import Block, SparseMatrix
-from graphstrap.graph.many import part_of
+from graphstrap.graph.many import select_roots
 from graphstrap.nn.encoders.gcn import glorot
 from graphstrap.nn.methods.bgrl import target_decay_at
 from graphstrap.ops import linear, move_average
@@ -91,7 +91,7 @@ class SemiSupervised(nn.Module):
         assert batch.labels is not None
         shown = self.inputs(batch)
         has_label = batch.roots_of(batch.labels) >= 0
-        clean = part_of(shown, has_label) if batch.owners is not None and bool(has_label.any()) else shown
+        clean = select_roots(shown, has_label) if batch.owners is not None and bool(has_label.any()) else shown
         h = self.online(clean, View(CLEAN.spec, views[0].seed))
         labels: Tensor = clean.labels  # type: ignore[assignment]
         loss = labelled_loss(self.head(clean.roots_of(h)), clean.roots_of(labels))

@@ -14,7 +14,7 @@ from conftest import make_communities, make_random_graph
 import graphstrap as gs
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph, Splits, View, ViewSpec
-from graphstrap.graph.many import GraphBatches, draw_graphs, join_graphs, take_graphs, training_part
+from graphstrap.graph.many import GraphBatches, draw_graphs, join_graphs, take_graphs, training_graphs
 from graphstrap.io.npz import read_npz, write_npz
 from graphstrap.nn.encoders.gcn import GCN
 from graphstrap.ops._torch import kept_edges
@@ -207,12 +207,12 @@ def test_test_graphs_are_embedded_and_never_trained_on(method: str) -> None:
 
 def test_only_the_named_parts_are_trained_on() -> None:
     graph = make_split_graph()
-    assert training_part(graph, "all") is graph
-    assert training_part(graph, "train").num_graphs == 3
-    part = training_part(graph, "train-val")
+    assert training_graphs(graph, "all") is graph
+    assert training_graphs(graph, "train").num_graphs == 3
+    part = training_graphs(graph, "train-val")
     assert (part.num_graphs, part.node_ids, part.edge_ids) == (4, None, None)
     with pytest.raises(InputError, match="use all"):
-        training_part(replace(graph, splits=None), "train")
+        training_graphs(replace(graph, splits=None), "train")
 
 
 def test_a_run_over_drawn_graphs_resumes_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
