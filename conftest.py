@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 from collections.abc import Iterator
@@ -28,9 +29,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a shell's background
 torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that start processes come first: they take longest, and none is to be left for the end."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests that start processes come first: they take longest, and none is to be left for the end. Tests marked
+    `extras` are skipped without their packages, and fail without them where they are what was asked for."""
     items.sort(key=lambda item: item.get_closest_marker("distributed") is None)
+    if config.getoption("markexpr") == "extras":
+        return
+    for item in items:
+        for marker in item.iter_markers("extras"):
+            missing = [name for name in marker.args if importlib.util.find_spec(name) is None]
+            if missing:
+                item.add_marker(pytest.mark.skip(reason=f"{', '.join(missing)} is not installed: make test-extras"))
 
 
 @pytest.fixture

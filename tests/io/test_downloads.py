@@ -1,17 +1,23 @@
 from __future__ import annotations
 
+import gzip
+import importlib.util
 import json
 import sys
 import threading
 import time
 import urllib.request
+import zipfile
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
 from graphstrap.errors import InputError
+from graphstrap.graph import Graph
 from graphstrap.io import downloads as _downloads
 from graphstrap.io.datasets import DATASETS, Published, describe, load
 from graphstrap.io.pyg import import_pyg
@@ -111,24 +117,65 @@ def test_wikics_and_ppi_are_downloaded_in_their_own_format(online: Path, monkeyp
     assert {info.name for info in describe() if info.on_disk} == {"stdlib", "digits", "arxiv-like", "wikics", "ppi"}
 
 
+class FakeOgb:
+    """What is called of OGB's `NodePropPredDataset`."""
+
+    def __init__(self, name: str, root: str) -> None:
+        assert name == "ogbn-arxiv"
+
+    def __getitem__(self, index: int) -> tuple[dict[str, Any], np.ndarray]:
+        edges, years = np.array([[0, 1, 1], [1, 2, 0]]), np.array([[2001], [2002], [2003]])
+        graph = {"edge_index": edges, "node_feat": np.ones((3, 2)), "num_nodes": 3, "node_year": years}
+        return graph, np.array([[4], [0], [1]])
+
+    def get_idx_split(self) -> dict[str, np.ndarray]:
+        return {"train": np.array([0]), "valid": np.array([2]), "test": np.array([1])}
+
+
 def test_ogbn_arxiv_comes_through_the_ogb_package(online: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = online / "ogb"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    (package / "nodeproppred.py").write_text(
-        "import numpy as np\n"
-        "class NodePropPredDataset:\n"
-        "    def __init__(self, name, root): assert name == 'ogbn-arxiv'\n"
-        "    def __getitem__(self, index):\n"
-        "        edges, years = np.array([[0, 1, 1], [1, 2, 0]]), np.array([[2001], [2002], [2003]])\n"
-        "        graph = {'edge_index': edges, 'node_feat': np.ones((3, 2)), 'num_nodes': 3, 'node_year': years}\n"
-        "        return graph, np.array([[4], [0], [1]])\n"
-        "    def get_idx_split(self):\n"
-        "        return {'train': np.array([0]), 'valid': np.array([2]), 'test': np.array([1])}\n",
-        encoding="utf-8",
-    )
-    monkeypatch.syspath_prepend(str(online))
-    graph = load("ogbn-arxiv")
+    for name in ("ogb", "ogb.nodeproppred"):
+        module = ModuleType(name)
+        module.__spec__ = ModuleSpec(name, None)
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(sys.modules["ogb.nodeproppred"], "NodePropPredDataset", FakeOgb, raising=False)
+    check_tiny_arxiv(load("ogbn-arxiv"))
+
+
+@pytest.mark.extras("ogb")
+@pytest.mark.filterwarnings("ignore")  # OGB's own
+def test_ogbn_arxiv_is_read_by_the_real_ogb_package(online: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its archive is made here, everything after the download is OGB's."""
+    monkeypatch.setitem(sys.modules, "outdated", None)  # OGB would ask the network for its newest version
+    from ogb.nodeproppred import dataset
+
+    monkeypatch.setattr(dataset, "decide_download", lambda url: True)
+    monkeypatch.setattr(dataset, "download_url", lambda url, folder: write_ogb_archive(Path(folder)))
+    check_tiny_arxiv(load("ogbn-arxiv"))
+
+
+def write_ogb_archive(folder: Path) -> str:
+    """The graph of `FakeOgb` in the layout of OGB's arxiv.zip."""
+    tables: dict[str, list[list[float]]] = {
+        "raw/edge": [[0, 1], [1, 2], [1, 0]],
+        "raw/node-feat": [[1.0, 1.0]] * 3,
+        "raw/node_year": [[2001], [2002], [2003]],
+        "raw/node-label": [[4], [0], [1]],
+        "raw/num-node-list": [[3]],
+        "raw/num-edge-list": [[3]],
+        "split/time/train": [[0]],
+        "split/time/valid": [[2]],
+        "split/time/test": [[1]],
+    }
+    with zipfile.ZipFile(folder / "arxiv.zip", "w") as archive:
+        archive.writestr("arxiv/RELEASE_v1.txt", "")
+        archive.writestr("arxiv/processed/", "")
+        for name, rows in tables.items():
+            text = "".join(",".join(map(str, row)) + "\n" for row in rows)
+            archive.writestr(f"arxiv/{name}.csv.gz", gzip.compress(text.encode()))
+    return str(folder / "arxiv.zip")
+
+
+def check_tiny_arxiv(graph: Graph) -> None:
     assert graph.num_edges == 4
     assert graph.labels is not None
     assert graph.labels.tolist() == [4, 0, 1]
@@ -136,12 +183,13 @@ def test_ogbn_arxiv_comes_through_the_ogb_package(online: Path, monkeypatch: pyt
     assert graph.node_times.tolist() == [2001, 2002, 2003]
     assert graph.splits is not None
     assert graph.splits.val[:, 0].tolist() == [False, False, True]
-    assert_same_data(load("ogbn-arxiv"), graph)
-    for module in ("ogb", "ogb.nodeproppred"):
-        del sys.modules[module]
+    assert_same_data(load("ogbn-arxiv"), graph)  # the copy that was kept
 
 
-def test_without_the_ogb_package_the_message_says_how_to_install_it(folders: Path) -> None:
+def test_without_the_ogb_package_the_message_says_how_to_install_it(
+    folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"pip install 'graphstrap\[ogb\]'"):
         load("ogbn-arxiv")
 

@@ -30,8 +30,10 @@ texts = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_
 ID_KINDS = {"integers": st.integers(-(2**63), 2**63 - 1), "texts": texts, "uuids": st.uuids().map(str)}
 
 
+@pytest.mark.extras("pyarrow")
 def test_parquet_says_that_lists_are_of_fixed_size(tmp_path: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
+    from pyarrow import parquet
+
     vectors = np.arange(12, dtype=np.float32).reshape(3, 4)
     write_embeddings(tmp_path / "v.parquet", np.array(["a", "b", "c"]), vectors)
     table = parquet.read_table(tmp_path / "v.parquet")
@@ -39,8 +41,10 @@ def test_parquet_says_that_lists_are_of_fixed_size(tmp_path: Path) -> None:
     assert np.array_equal(table["embedding"].combine_chunks().flatten().to_numpy().reshape(3, 4), vectors)
 
 
+@pytest.mark.extras("faiss")
 def test_a_faiss_index_finds_the_nearest_by_cosine(tmp_path: Path) -> None:
-    faiss = pytest.importorskip("faiss", reason='faiss is not installed: pip install "graphstrap[search]"')
+    import faiss
+
     vectors = np.random.default_rng(0).normal(size=(50, 6)).astype(np.float32)
     write_embeddings(tmp_path / "v.faiss", np.arange(50) + 100, vectors)
     index = faiss.read_index(str(tmp_path / "v.faiss"))

@@ -15,13 +15,11 @@ from graphstrap.io import partition as module
 from graphstrap.io.generate import mag
 from graphstrap.io.partition import choose_partitioner, node_bytes, partition
 
-KINDS = ["random", "streaming", "metis"]
+KINDS = ["random", "streaming", pytest.param("metis", marks=pytest.mark.extras("pymetis"))]
 
 
 @pytest.fixture(params=KINDS)
 def how(request: pytest.FixtureRequest) -> str:
-    if request.param == "metis":
-        pytest.importorskip("pymetis")
     return str(request.param)
 
 

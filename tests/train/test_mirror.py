@@ -30,8 +30,8 @@ def test_only_finite_numbers_are_sent() -> None:
     assert numbers_of(record) == {"loss": 1.5, "count": 2.0}
 
 
+@pytest.mark.extras("tensorboard")
 def test_tensorboard_files_hold_the_curve(communities: Graph, tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard", reason="TensorBoard is not installed")
     mirrors = make_mirrors([f"tensorboard:{tmp_path}"])
     model = BGRL(settings=SETTINGS, device="cpu").fit(communities, mirrors=mirrors)
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -39,6 +39,27 @@ def test_tensorboard_files_hold_the_curve(communities: Graph, tmp_path: Path) ->
     events = EventAccumulator(str(tmp_path)).Reload()
     assert [event.step for event in events.Scalars("loss")] == [1, 5, 10]
     assert events.Scalars("loss")[-1].value == pytest.approx(model.metrics_[-1]["loss"])
+
+
+@pytest.mark.extras("mlflow")
+@pytest.mark.filterwarnings("ignore")  # MLflow's own
+def test_mlflow_holds_the_curve(communities: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import mlflow
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    mlflow.set_tracking_uri((tmp_path / "mlruns").as_uri())
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "false")
+    with pytest.raises(InputError, match="MLFLOW_TRACKING_URI"):
+        make_mirrors(["mlflow"])
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    model = BGRL(settings=SETTINGS, device="cpu").fit(communities, mirrors=make_mirrors(["mlflow:trials"]))
+    run = mlflow.active_run()
+    mlflow.end_run()
+    history = mlflow.MlflowClient().get_metric_history(run.info.run_id, "loss")
+    assert [entry.step for entry in history] == [1, 5, 10]
+    assert history[-1].value == pytest.approx(model.metrics_[-1]["loss"])
+    assert mlflow.MlflowClient().get_experiment(run.info.experiment_id).name == "trials"
 
 
 @pytest.mark.parametrize(("name", "module"), [("tensorboard:x", "torch.utils.tensorboard"), ("mlflow", "mlflow")])

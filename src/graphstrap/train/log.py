@@ -110,8 +110,13 @@ def _mlflow(experiment: str) -> Mirror:
         import mlflow
     except ImportError as error:
         raise InputError("MLflow is not installed: pip install mlflow") from error
-    if experiment:
-        mlflow.set_experiment(experiment)
+    try:
+        if experiment:
+            mlflow.set_experiment(experiment)
+        if mlflow.active_run() is None:
+            mlflow.start_run()
+    except mlflow.MlflowException as error:
+        raise InputError(f"MLflow cannot be used, set MLFLOW_TRACKING_URI: {error}") from error
 
     def send(record: Mapping[str, Any]) -> None:
         mlflow.log_metrics(numbers_of(record), step=record["step"])
