@@ -9,8 +9,8 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.graph.blocks import SparseMatrix
 from graphstrap.io.datasets import DATASETS, Builtin, Published, describe, load, make_digits
-from graphstrap.io.downloads import kept_path
 from graphstrap.io.npz import write_npz
+from graphstrap.io.published import kept_path
 from offline import make_folders
 from raw_files import make_raw, save_local
 from same_graph import assert_same_data

@@ -74,22 +74,22 @@ def test_a_description_that_is_no_json_is_refused(store: Path, text: str) -> Non
         open_store(store)
 
 
-def test_what_is_no_folder_or_no_plain_file_is_refused(store: Path, tmp_path: Path) -> None:
+def test_what_is_no_folder_or_no_regular_file_is_refused(store: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no store\.json"):
         open_store(tmp_path / "nothing")
     os.rename(store / "indices.npy", tmp_path / "elsewhere.npy")
     with pytest.raises(InputError, match="cannot be opened"):
         open_store(store)
     os.symlink(tmp_path / "elsewhere.npy", store / "indices.npy")
-    with pytest.raises(InputError, match="plain file"):
+    with pytest.raises(InputError, match="regular file"):
         open_store(store)
     os.unlink(store / "indices.npy")
     os.mkfifo(store / "indices.npy")
-    with pytest.raises(InputError, match="plain file"):
+    with pytest.raises(InputError, match="regular file"):
         open_store(store)
     os.unlink(store / "indices.npy")
     os.mkdir(store / "indices.npy")
-    with pytest.raises(InputError, match="plain file"):
+    with pytest.raises(InputError, match="regular file"):
         open_store(store)
 
 

@@ -1,7 +1,8 @@
-"""Arrays on disk: `.npy` files written row after row and opened memory-mapped, read-only.
+"""NumPy's files: archives (`.npz`), memory maps of single arrays (`.npy`), and the arrays of a store.
 
-A file is refused unless it is a plain file of its own folder whose header says what is expected of it and whose size is
-exactly that of the array: nothing is read, mapped or allocated by a size that the file only claims to have.
+Nothing is ever unpickled. A store's file is refused unless it is a regular file of its own folder whose header says
+what is expected of it and whose size is exactly that of the array: nothing is read, mapped or allocated by a size that
+the file only claims to have.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import hashlib
 import math
 import mmap
 import os
+import shutil
 import stat
 import tokenize
 import warnings
@@ -18,7 +20,6 @@ import zlib
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, NoReturn, Self
 
 import numpy as np
@@ -28,20 +29,26 @@ from torch import Tensor
 from graphstrap.errors import InputError
 from graphstrap.io.files import check_readable
 
-# Archive: the arrays of one .npz file, checked as they are read. Every complaint names the file and the key.
-
-
 Array = np.ndarray[Any, Any]
+
+BFLOAT16 = "bfloat16"  # NumPy has no such type: its bits are kept as uint16
 UNREADABLE = (
     *(OSError, EOFError, ValueError, KeyError, TypeError, RuntimeError, MemoryError, OverflowError, SyntaxError),
     *(zipfile.BadZipFile, zlib.error, tokenize.TokenError),  # NumPy reads an array's header with a Python tokenizer
 )
-
+_KIND_NAMES = {"b": "true/false", "i": "whole numbers", "u": "unsigned whole numbers", "f": "decimals", "U": "text"}
 _MOST_NODES = 10**7
+_CHUNK_BYTES = 1 << 24
+
+
+def damaged(what: object, error: BaseException, *, expected: str, fix: str = "copy it again") -> InputError:
+    """The error for a file that is there and does not hold what it should."""
+    why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(". ")
+    return InputError(f"{what} is not {expected} ({why}): {fix}")
 
 
 class Archive:
-    """An open .npz file. Nothing in it is ever unpickled."""
+    """An open .npz file. Its arrays are checked as they are read; every message names the file and the key."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -51,22 +58,18 @@ class Archive:
             try:
                 loaded = np.load(stack.enter_context(open(self.path, "rb")), allow_pickle=False)
             except UNREADABLE as error:
-                why = _in_short(error)
-                raise InputError(f"{self.path} is not a readable .npz file ({why}): copy it again") from error
+                raise damaged(self.path, error, expected="a readable .npz file") from error
             if not isinstance(loaded, np.lib.npyio.NpzFile):
                 raise InputError(
                     f"{self.path} holds a single array: a graph needs an .npz file with the key edge_index"
                 )
-            self._arrays = loaded
+            self._arrays = stack.enter_context(loaded)
             self._open_files = stack.pop_all()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._arrays.close()
+    def __exit__(self, *error: object) -> None:
         self._open_files.close()
 
     def __contains__(self, key: str) -> bool:
@@ -86,9 +89,9 @@ class Archive:
         try:
             array = np.asarray(self._arrays[key])  # a member that is no array comes as bytes
         except UNREADABLE as error:
-            self.refuse(key, f"cannot be read ({_in_short(error)}): copy the file again, without pickled objects")
+            raise damaged(f"{self.path}: {key}", error, expected="a readable array") from error
         if array.dtype.kind not in kinds:
-            self.refuse(key, f"has type {array.dtype}, expected {' or '.join(KIND_NAMES[kind] for kind in kinds)}")
+            self.refuse(key, f"has type {array.dtype}, expected {' or '.join(_KIND_NAMES[kind] for kind in kinds)}")
         allowed = (dimensions,) if isinstance(dimensions, int) else dimensions
         if array.ndim not in allowed:
             self.refuse(key, f"has shape {array.shape}, expected {' or '.join(map(str, allowed))} dimensions")
@@ -106,8 +109,7 @@ class Archive:
         return values
 
     def count(self, key: str) -> int:
-        """A number of nodes. One that a file of this size cannot have anything to say about is refused, before memory
-        is taken for them."""
+        """A number of nodes. One that is far too large for the size of the file is refused before memory is taken."""
         count, most = int(self.integers(key, dimensions=0)), max(_MOST_NODES, 100 * self.path.stat().st_size)
         if not 0 <= count <= most:
             self.refuse(key, f"is {count}, expected 0 to {most:,} in a file of this size: is the number right?")
@@ -137,15 +139,44 @@ class Archive:
         return matrix
 
 
-KIND_NAMES = {"b": "true/false", "i": "whole numbers", "u": "unsigned whole numbers", "f": "decimals", "U": "text"}
+def load_npy(path: Path, *, mapped: bool = False, what: str | None = None) -> Array:
+    """The array of an `.npy` file, in memory or as a memory map. Messages speak of `what`, or of the path."""
+    check_readable(path)
+    try:
+        with np.errstate(over="ignore"):  # of a shape that is refused for its size
+            array = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+        if not isinstance(array, np.ndarray):
+            array.close()
+            raise ValueError("it is an .npz file")
+    except UNREADABLE as error:
+        raise damaged(what or path, error, expected="a readable .npy file") from error
+    return array
 
 
-def _in_short(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(". ")
+def file_as_map(path: Path, *, rows: int | None = None, what: str | None = None) -> Array:
+    """An `.npy` file of numbers as a memory map; with `rows`, whole numbers in so many rows."""
+    what = what or str(path)
+    array = load_npy(path, mapped=True, what=what)
+    if rows is not None and (array.ndim != 2 or array.shape[0] != rows):
+        raise InputError(f"{what} has shape {array.shape}, expected {rows} rows")
+    if array.dtype.kind not in ("biuf" if rows is None else "iu") or array.ndim == 0:
+        raise InputError(f"{what} holds {array.dtype} of shape {array.shape}, expected numbers: copy it again")
+    return array
 
 
-BFLOAT16 = "bfloat16"  # NumPy has no such type: its bits are kept as uint16
-_CHUNK_BYTES = 1 << 24
+def member_as_map(path: Path, key: str, scratch: Path, *, rows: int | None = None) -> Array:
+    """An array inside an `.npz` file, unpacked into the folder `scratch`, as a memory map."""
+    place = scratch / f"{path.stem}.{key}.npy"
+    check_readable(path)
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open(f"{key}.npy") as packed, open(place, "xb") as unpacked:
+            shutil.copyfileobj(packed, unpacked, _CHUNK_BYTES)
+    except UNREADABLE as error:
+        raise damaged(f"{path}: {key}", error, expected="a readable array") from error
+    return file_as_map(place, rows=rows, what=f"{path}: {key}")
+
+
+# The arrays of a store: `.npy` files that grow by rows, and are opened as memory maps.
 
 
 @dataclass(frozen=True)
@@ -210,6 +241,15 @@ class ArrayWriter:
         self._file.close()
 
 
+def _as_stored(rows: Array | Tensor, dtype: str) -> Array:
+    if not isinstance(rows, Tensor):
+        return rows
+    rows = rows.detach().cpu()
+    if dtype == BFLOAT16:
+        return rows.to(torch.bfloat16).contiguous().view(torch.uint16).numpy()
+    return rows.numpy()
+
+
 def dtype_name(tensor: Tensor | Array) -> str:
     """The name of an array's type in a store: little-endian, as NumPy writes it."""
     if isinstance(tensor, Tensor):
@@ -222,7 +262,7 @@ def dtype_name(tensor: Tensor | Array) -> str:
 def open_array(folder: Path, name: str, info: ArrayInfo) -> Array:
     """The array as a read-only memory map."""
     path = folder / f"{name}.npy"
-    with _open_plain(path) as file:
+    with _open_regular(path) as file:
         start = _check_header(file, path, info)
         if math.prod(info.shape) == 0:
             return np.empty(info.shape, info.stored)
@@ -242,22 +282,22 @@ def checksum(folder: Path, name: str, info: ArrayInfo) -> str:
     """The checksum of what is in the file now, read from start to end."""
     digest = hashlib.sha256()
     path = folder / f"{name}.npy"
-    with _open_plain(path) as file:
+    with _open_regular(path) as file:
         _check_header(file, path, info)
         while chunk := file.read(_CHUNK_BYTES):
             digest.update(chunk)
     return digest.hexdigest()
 
 
-def _open_plain(path: Path) -> BinaryIO:
-    """Open a file that is really there: no link, no pipe, no device."""
+def _open_regular(path: Path) -> BinaryIO:
+    """Open a file that is really in the folder: no link, no pipe, no device."""
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError as error:
-        raise InputError(f"{path} cannot be opened as a plain file: {error.strerror or error}") from error
+        raise InputError(f"{path} cannot be opened as a regular file: {error.strerror or error}") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode) or path.is_symlink():
         os.close(descriptor)
-        raise InputError(f"{path} is not a plain file: copy the store again")
+        raise InputError(f"{path} is not a regular file: copy the store again")
     return os.fdopen(descriptor, "rb")
 
 
@@ -268,61 +308,11 @@ def _check_header(file: BinaryIO, path: Path, info: ArrayInfo) -> int:
         if version != (1, 0):
             raise ValueError(f"version {version}")
         shape, in_fortran_order, dtype = np.lib.format.read_array_header_1_0(file)
-    except (ValueError, SyntaxError, tokenize.TokenError, TypeError, RecursionError, MemoryError, EOFError) as error:
-        raise InputError(f"{path} is not an array of a store ({_first_line(error)}): copy the store again") from error
+    except UNREADABLE as error:
+        raise damaged(path, error, expected="an array of a store", fix="copy the store again") from error
     if (shape, dtype.str, in_fortran_order) != (info.shape, info.stored.str, False):
         raise InputError(f"{path} holds {dtype} {shape} where the store expects {info.dtype} {info.shape}")
     start, size = file.tell(), os.fstat(file.fileno()).st_size
     if size != start + info.num_bytes:
         raise InputError(f"{path} has {size:,} bytes instead of {start + info.num_bytes:,}: copy the store again")
     return start
-
-
-def _as_stored(rows: Array | Tensor, dtype: str) -> Array:
-    if not isinstance(rows, Tensor):
-        return rows
-    rows = rows.detach().cpu()
-    if dtype == BFLOAT16:
-        return rows.to(torch.bfloat16).contiguous().view(torch.uint16).numpy()
-    return rows.numpy()
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(". ")
-
-
-# Arrays of published folders as memory maps: an `.npy` file, or an array inside an `.npz` file, which is unpacked, a
-# piece at a time, to a file of its own.
-
-
-_PIECE = 1 << 24
-
-
-def file_as_map(path: Path, *, rows: int | None = None, what: str | None = None) -> Array:
-    """An `.npy` file of numbers, never unpickled; with `rows`, whole numbers in so many rows. Errors speak of `what`,
-    or of the path."""
-    what = what or str(path)
-    check_readable(path)
-    try:
-        with np.errstate(over="ignore"):  # of a shape that is refused for its size
-            array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except UNREADABLE as error:
-        raise InputError(f"{what} is not a readable .npy file ({error}): copy it again") from error
-    if rows is not None and (array.ndim != 2 or array.shape[0] != rows):
-        raise InputError(f"{what} has shape {array.shape}, expected {rows} rows")
-    if array.dtype.kind not in ("biuf" if rows is None else "iu") or array.ndim == 0:
-        raise InputError(f"{what} holds {array.dtype} of shape {array.shape}, expected numbers: copy it again")
-    return array
-
-
-def member_as_map(path: Path, key: str, scratch: Path, *, rows: int | None = None) -> Array:
-    """The array under a key, unpacked into the folder `scratch`."""
-    place = scratch / f"{path.stem}.{key}.npy"
-    check_readable(path)
-    try:
-        with zipfile.ZipFile(path) as archive, archive.open(f"{key}.npy") as packed, open(place, "xb") as unpacked:
-            while piece := packed.read(_PIECE):
-                unpacked.write(piece)
-    except UNREADABLE as error:
-        raise InputError(f"{path} has no readable array {key} ({error}): copy it again") from error
-    return file_as_map(place, rows=rows, what=f"{path}: {key}")

@@ -23,55 +23,124 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.io.callgraph import stdlib_graph, stdlib_version
 from graphstrap.io.database import is_called_as_a_table
-from graphstrap.io.downloads import (
+from graphstrap.io.generate.arxiv import arxiv_like
+from graphstrap.io.generate.mag import mag
+from graphstrap.io.npz import read_npz
+from graphstrap.io.published import (
     Download,
     DownloadError,
     kept_path,
     ppi,
     read_kept,
     read_or_build,
+    read_ppi,
+    read_wikics,
     through_ogb,
     through_pyg,
     wikics,
 )
-from graphstrap.io.generate import mag
-from graphstrap.io.generate.arxiv import arxiv_like
-from graphstrap.io.join_parts import join_parts
-from graphstrap.io.npz import read_npz
-from graphstrap.io.parts import is_parts
-from graphstrap.io.published import read_ppi, read_wikics
-from graphstrap.io.store import open_store
+from graphstrap.io.readers import READERS, find_reader, read_graph
 from graphstrap.io.store_info import is_store
 
-# What lies in the folder `$GRAPHSTRAP_DATA`: .npz files and stores, by name.
+MAG_LIKE = "mag-like-"
 
 
-def data_folder() -> Path | None:
-    folder = os.environ.get("GRAPHSTRAP_DATA")
-    return Path(folder).expanduser() if folder else None
+def load(name: str | os.PathLike[str], *, device: str = "cpu") -> Graph:
+    """A graph by name, or from a file or folder that a reader knows.
+
+    Args:
+        name: the name of a dataset (see `graphstrap datasets`), or the path of an .npz file, a store, a graph in
+            parts (which is put together in memory), or a file with an ending that an installed reader knows.
+        device: where a synthetic graph is made.
+
+    Returns:
+        The graph.
+
+    Example:
+        graph = gs.load("stdlib")
+    """
+    text = os.fspath(name)
+    if (reader := find_reader(text)) is not None:
+        return read_graph(text, reader=reader)
+    known_as = find_name(text)
+    if known_as in DATASETS:
+        return DATASETS[known_as].load(known_as)
+    if known_as.startswith(MAG_LIKE):
+        return replace(mag(_scale(known_as), device=device), name=known_as)
+    return replace(load((_data_stores() | _other_files())[known_as]), name=known_as)
 
 
-def data_files() -> dict[str, Path]:
-    folder = data_folder()
-    paths = [] if folder is None else sorted(folder.glob("*.npz"), reverse=True)  # of two names alike the first wins
-    return {as_name(path.stem): path for path in paths}
+def find_name(text: str) -> str:
+    """The name under which a graph is known, and which it has when it is loaded; refused where there is none."""
+    aliases = {as_name(source.stem): known for known, source in DATASETS.items() if isinstance(source, Published)}
+    name = aliases.get(as_name(text), as_name(text))
+    if name.startswith(MAG_LIKE):
+        _scale(name)
+        return name
+    known = [*DATASETS, *_other_files(), *_data_stores()]
+    if name in known:
+        return name
+    if is_called_as_a_table(text):
+        raise InputError(
+            f"{text} is a table, not a dataset: on the command line give tables with --edges and --nodes, in Python "
+            "read them with gs.read_tables(edges, nodes)"
+        )
+    if os.path.isfile(text):
+        endings = ", ".join(name for name in READERS if name.startswith("."))
+        raise InputError(f"there is no reader for {text}: readers are known for {endings}")
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    hint = f"did you mean {nearest[0]}?" if nearest else "see `graphstrap datasets` for their names"
+    raise InputError(f"there is no dataset called {text!r}: {hint}")
 
 
-def data_stores() -> dict[str, Path]:
-    folder = data_folder()
-    found = [] if folder is None else sorted(folder.glob("*.store"))
-    return {as_name(path.stem): path for path in found if is_store(str(path))}
-
-
-def find_file(stem: str) -> Path | None:
-    return data_files().get(as_name(stem))
+def describe() -> list[DatasetInfo]:
+    """Every dataset that can be loaded by name: the known ones, then other files in `$GRAPHSTRAP_DATA`."""
+    infos = [source.describe(name) for name, source in DATASETS.items()]
+    for name, path in _other_files().items():
+        try:
+            infos.append(_describe_graph(name, read_npz(path), str(path)))
+        except InputError:
+            infos.append(_describe_graph(name, None, f"{path} (cannot be read)"))
+    return infos
 
 
 def as_name(text: str) -> str:
     return text.lower().replace("_", "-")
 
 
-# Where a dataset comes from: made on the spot, or published.
+def _scale(name: str) -> float:
+    """The scale in the name of a synthetic graph."""
+    try:
+        return float(name.removeprefix(MAG_LIKE))
+    except ValueError as error:
+        raise InputError(f"{name!r} has no scale: take one such as {MAG_LIKE}0.001") from error
+
+
+# ---- the folder $GRAPHSTRAP_DATA -------------------------------------------------------------------------------------
+
+
+def _data_folder() -> Path | None:
+    folder = os.environ.get("GRAPHSTRAP_DATA")
+    return Path(folder).expanduser() if folder else None
+
+
+def _data_files(pattern: str) -> dict[str, Path]:
+    folder = _data_folder()
+    paths = [] if folder is None else sorted(folder.glob(pattern), reverse=True)  # of two names alike the first wins
+    return {as_name(path.stem): path for path in paths}
+
+
+def _data_stores() -> dict[str, Path]:
+    return {name: path for name, path in _data_files("*.store").items() if is_store(path)}
+
+
+def _other_files() -> dict[str, Path]:
+    """The files that are no known dataset, in order."""
+    known = {as_name(source.stem) for source in DATASETS.values() if isinstance(source, Published)} | set(DATASETS)
+    return {name: path for name, path in sorted(_data_files("*.npz").items()) if name not in known}
+
+
+# ---- where a dataset comes from: made on the spot, or published ------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -107,7 +176,7 @@ class Builtin:
             graph = self.build() if self.stem is None else read_kept(self.stem())
         except InputError:  # a Python without the source of its standard library
             return DatasetInfo(name, None, None, None, None, self.origin, on_disk=False)
-        return describe_graph(name, graph, self.origin)
+        return _describe_graph(name, graph, self.origin)
 
 
 @dataclass(frozen=True)
@@ -130,32 +199,32 @@ class Published:
                 graph = read_or_build(name, self.download.run)
             except DownloadError as error:
                 raise InputError(_not_found(name, self.stem, str(error))) from error
-        return replace(self._completed(graph), name=name)
+        if self.class_of_unlabelled >= 0 and graph.labels is not None:
+            graph = replace(graph, labels=graph.labels.masked_fill(graph.labels < 0, self.class_of_unlabelled))
+        return replace(graph, name=name)
 
     def describe(self, name: str) -> DatasetInfo:
-        on_disk = find_file(self.stem) is not None or self._raw_folder() is not None or kept_path(name).is_file()
+        on_disk = self._local_file() is not None or self._raw_folder() is not None or kept_path(name).is_file()
         return DatasetInfo(name, *self.sizes, self.origin, on_disk)
 
     def _read_local(self) -> Graph | None:
-        path, folder = find_file(self.stem), self._raw_folder()
+        path, folder = self._local_file(), self._raw_folder()
         if path is not None:
             return read_npz(path, binarize=self.binarize)
         return self.read_raw(folder) if folder is not None and self.read_raw is not None else None
 
+    def _local_file(self) -> Path | None:
+        return _data_files("*.npz").get(as_name(self.stem))
+
     def _raw_folder(self) -> Path | None:
-        folder = data_folder()
+        folder = _data_folder()
         if folder is None or not self.raw_file:
             return None
         places = (folder / self.stem, folder / self.stem / "raw")
         return next((place for place in places if (place / self.raw_file).is_file()), None)
 
-    def _completed(self, graph: Graph) -> Graph:
-        if self.class_of_unlabelled < 0 or graph.labels is None:
-            return graph
-        return replace(graph, labels=graph.labels.masked_fill(graph.labels < 0, self.class_of_unlabelled))
 
-
-def describe_graph(name: str, graph: Graph | None, origin: str) -> DatasetInfo:
+def _describe_graph(name: str, graph: Graph | None, origin: str) -> DatasetInfo:
     if graph is None:
         return DatasetInfo(name, None, None, None, None, origin, on_disk=True)
     num_features = max(graph.num_features)
@@ -165,7 +234,7 @@ def describe_graph(name: str, graph: Graph | None, origin: str) -> DatasetInfo:
 
 
 def _not_found(name: str, stem: str, why: str) -> str:
-    folder = data_folder()
+    folder = _data_folder()
     if folder is None:
         where, fix = "$GRAPHSTRAP_DATA (which is not set)", f"set it to a folder with {stem}.npz, or connect"
     else:
@@ -187,10 +256,10 @@ def make_digits() -> Graph:
     return Graph.from_edges(source, nearest.ravel(), x=pixels, labels=labels, class_names=names, name="digits")
 
 
-AMAZON = partial(Published, origin="Amazon co-purchases, through PyG", binarize=True)
-COAUTHOR = partial(Published, origin="Microsoft Academic co-authors, through PyG", binarize=True)
-PLANETOID = partial(Published, origin="Planetoid citations, through PyG")
-CITATION = partial(Published, origin="CitationFull citations, through PyG", binarize=True)
+_AMAZON = partial(Published, origin="Amazon co-purchases, through PyG", binarize=True)
+_COAUTHOR = partial(Published, origin="Microsoft Academic co-authors, through PyG", binarize=True)
+_PLANETOID = partial(Published, origin="Planetoid citations, through PyG")
+_CITATION = partial(Published, origin="CitationFull citations, through PyG", binarize=True)
 
 DATASETS: dict[str, Builtin | Published] = {
     "stdlib": Builtin(
@@ -210,12 +279,12 @@ DATASETS: dict[str, Builtin | Published] = {
         raw_file="data.json",
         read_raw=read_wikics,
     ),
-    "amazon-computers": AMAZON(
+    "amazon-computers": _AMAZON(
         "amazon_computers", (13752, 245861, 767, 10), download=through_pyg("Amazon", name="Computers")
     ),
-    "amazon-photo": AMAZON("amazon_photo", (7650, 119081, 745, 8), download=through_pyg("Amazon", name="Photo")),
-    "coauthor-cs": COAUTHOR("coauthor_cs", (18333, 81894, 6805, 15), download=through_pyg("Coauthor", name="CS")),
-    "coauthor-physics": COAUTHOR(
+    "amazon-photo": _AMAZON("amazon_photo", (7650, 119081, 745, 8), download=through_pyg("Amazon", name="Photo")),
+    "coauthor-cs": _COAUTHOR("coauthor_cs", (18333, 81894, 6805, 15), download=through_pyg("Coauthor", name="CS")),
+    "coauthor-physics": _COAUTHOR(
         "coauthor_physics", (34493, 247962, 8415, 5), download=through_pyg("Coauthor", name="Physics")
     ),
     "ogbn-arxiv": Published(
@@ -229,89 +298,16 @@ DATASETS: dict[str, Builtin | Published] = {
         raw_file="train_graph.json",
         read_raw=read_ppi,
     ),
-    "cora": PLANETOID("planetoid_cora", (2708, 5278, 1433, 7), download=through_pyg("Planetoid", name="Cora")),
-    "citeseer": PLANETOID(
+    "cora": _PLANETOID("planetoid_cora", (2708, 5278, 1433, 7), download=through_pyg("Planetoid", name="Cora")),
+    "citeseer": _PLANETOID(
         "planetoid_citeseer",
         (3327, 4552, 3703, 6),
         download=through_pyg("Planetoid", name="CiteSeer"),
         class_of_unlabelled=0,  # as PyG does with the 15 nodes that have no label
     ),
-    "pubmed": PLANETOID("planetoid_pubmed", (19717, 44324, 500, 3), download=through_pyg("Planetoid", name="PubMed")),
-    "dblp": CITATION("citationfull_dblp", (17716, 52867, 1639, 4), download=through_pyg("CitationFull", name="DBLP")),
-    "citationfull-cora-ml": CITATION(
+    "pubmed": _PLANETOID("planetoid_pubmed", (19717, 44324, 500, 3), download=through_pyg("Planetoid", name="PubMed")),
+    "dblp": _CITATION("citationfull_dblp", (17716, 52867, 1639, 4), download=through_pyg("CitationFull", name="DBLP")),
+    "citationfull-cora-ml": _CITATION(
         "citationfull_cora_ml", (2995, 8158, 2879, 7), download=through_pyg("CitationFull", name="Cora_ML")
     ),
 }
-
-
-MAG_LIKE = "mag-like-"
-
-
-def load(name: str | os.PathLike[str], *, device: str = "cpu") -> Graph:
-    """A graph by name, from the path of an .npz file, or of a store; one in parts is put together in memory. One that
-    is synthetic is made on the device."""
-    text = os.fspath(name)
-    if is_store(text):
-        return open_store(text)
-    if is_parts(text):
-        return join_parts(text)
-    if text.endswith(".npz"):
-        return read_npz(text)
-    wanted = find_name(text)
-    if wanted in DATASETS:
-        return DATASETS[wanted].load(wanted)
-    if wanted.startswith(MAG_LIKE):
-        return replace(mag(_scale(wanted), device=device), name=wanted)
-    files = _other_files()
-    return replace(read_npz(files[wanted]) if wanted in files else open_store(data_stores()[wanted]), name=wanted)
-
-
-def find_name(text: str) -> str:
-    """The name under which a graph is known, and which it has when it is loaded; refused where there is none."""
-    aliases = {as_name(source.stem): known for known, source in DATASETS.items() if isinstance(source, Published)}
-    wanted = aliases.get(as_name(text), as_name(text))
-    if wanted.startswith(MAG_LIKE):
-        _scale(wanted)
-        return wanted
-    known = [*DATASETS, *_other_files(), *data_stores()]
-    if wanted not in known:
-        raise InputError(_unknown(text, known))
-    return wanted
-
-
-def describe() -> list[DatasetInfo]:
-    """Every dataset that can be loaded by name: the known ones, then other files in `$GRAPHSTRAP_DATA`."""
-    known = [source.describe(name) for name, source in DATASETS.items()]
-    return known + [_describe_file(name, path) for name, path in _other_files().items()]
-
-
-def _describe_file(name: str, path: Path) -> DatasetInfo:
-    try:
-        return describe_graph(name, read_npz(path), str(path))
-    except InputError:
-        return describe_graph(name, None, f"{path} (cannot be read)")
-
-
-def _other_files() -> dict[str, Path]:
-    """The files that are no known dataset, in order."""
-    known = {as_name(source.stem) for source in DATASETS.values() if isinstance(source, Published)}
-    return {name: path for name, path in sorted(data_files().items()) if name not in known and name not in DATASETS}
-
-
-def _scale(name: str) -> float:
-    """The scale in the name of a synthetic graph."""
-    try:
-        return float(name.removeprefix(MAG_LIKE))
-    except ValueError as error:
-        raise InputError(f"{name!r} has no scale: take one such as {MAG_LIKE}0.001") from error
-
-
-def _unknown(name: str, known: list[str]) -> str:
-    if is_called_as_a_table(name):
-        return (
-            f"{name} is a table, not a dataset: on the command line give tables with --edges and --nodes, in Python "
-            "read them with gs.read_tables(edges, nodes)"
-        )
-    nearest = difflib.get_close_matches(as_name(name), known, n=1, cutoff=0.4)
-    hint = f"did you mean {nearest[0]}?" if nearest else "see `graphstrap datasets` for their names"
-    return f"there is no dataset called {name!r}: {hint}"

@@ -1,188 +1,341 @@
-"""WikiCS as its authors publish it: one data.json with features, labels, links and 20 splits.
+"""Published graphs: downloaded through PyTorch Geometric and OGB, or read as their authors publish them.
 
-Mernyei and Cangea, Wiki-CS: A Wikipedia-Based Benchmark for Graph Neural Networks, 2020.
+A download goes to a folder of its own that is gone afterwards: no half of one stays behind, and what is unpickled on
+the way (PyG's reader of Planetoid does that) was downloaded a moment ago, never a file that lay there. What was
+downloaded is kept in the user's cache folder.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import socket
+import tempfile
+import threading
+import urllib.error
+import urllib.request
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
+from graphstrap.graph.blocks import SparseMatrix
 from graphstrap.graph.graph import splits_from_masks
-from graphstrap.io.arrays import UNREADABLE
-from graphstrap.io.files import check_readable, read_bytes
+from graphstrap.io.arrays import Array, damaged, load_npy
+from graphstrap.io.files import read_bytes
+from graphstrap.io.npz import read_npz, write_npz
+from graphstrap.io.pyg import from_pyg, import_pyg
 
-# PPI as GraphSAGE, DGL and PyG publish it: 24 graphs of protein interactions, in three parts of four files each.
-#
-# Zitnik and Leskovec, Predicting Multicellular Function through Multi-layer Tissue Networks, 2017.
-#
-# {train,valid,test}_graph.json      nodes and links, node-link format; ids are row numbers
-# {train,valid,test}_feats.npy       (N, 50)
-# {train,valid,test}_labels.npy      (N, 121) of 0 and 1
-# {train,valid,test}_graph_id.npy    (N,) the graph that each node belongs to
+ANSWER_SECONDS = 10
+STALL_SECONDS = 60
+_WIKICS_KEYS = ("features", "labels", "links", "train_masks", "val_masks", "test_mask")
+_PPI_SPLITS = ("train", "valid", "test")
 
 
-Array = np.ndarray[Any, Any]
-PARTS = ("train", "valid", "test")
+# ---- the cache -------------------------------------------------------------------------------------------------------
+# It is a convenience: a damaged file is built anew, and where nothing can be written nothing is kept.
+
+
+def cache_folder() -> Path:
+    """`$GRAPHSTRAP_CACHE`, or `graphstrap` in `$XDG_CACHE_HOME` or `~/.cache`. It may not exist yet."""
+    if own := os.environ.get("GRAPHSTRAP_CACHE"):
+        return Path(own).expanduser()
+    general = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return (Path(general) if general else Path.home() / ".cache") / "graphstrap"
+    except RuntimeError:  # a user without a home
+        return Path(tempfile.gettempdir()) / "graphstrap"
+
+
+def kept_path(stem: str) -> Path:
+    return cache_folder() / f"{stem}.npz"
+
+
+def read_kept(stem: str) -> Graph | None:
+    """The graph kept under a name, or None where there is none that can be read."""
+    try:
+        return read_npz(kept_path(stem))
+    except (OSError, InputError):
+        return None
+
+
+def read_or_build(stem: str, build: Callable[[], Graph]) -> Graph:
+    """The graph kept under a name; else it is built, and kept if that is possible."""
+    if (kept := read_kept(stem)) is not None:
+        return kept
+    graph = build()
+    path = kept_path(stem)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_npz(path, graph)
+    except (OSError, InputError):
+        return graph  # a cache that cannot be written is no error
+    return graph
+
+
+# ---- downloads -------------------------------------------------------------------------------------------------------
+
+
+class DownloadError(Exception):
+    """The reason why there was no download, in a few words."""
 
 
 @dataclass(frozen=True)
-class _Part:
-    features: Array
-    labels: Array
-    graph_ids: Array
-    edges: Array  # (2, E)
+class Download:
+    """How to get a graph: the host that must answer, a function that downloads into a folder, a package it needs."""
 
-    @property
-    def num_nodes(self) -> int:
-        return len(self.features)
+    host: str
+    fetch: Callable[[Path], Graph]
+    package: str | None = None
 
-    @property
-    def graph_sizes(self) -> Array:
-        """(G,) nodes of each graph; the nodes of a graph stand side by side."""
-        return np.unique(self.graph_ids, return_counts=True)[1]
-
-
-def read_ppi(folder: str | os.PathLike[str]) -> Graph:
-    """All graphs as one, block by block: undirected, with several labels a node, split by graph.
-
-    `folder` holds the files themselves, as PyG's `raw` folder does.
-
-    Ids are "part-graph/node", such as "train-1/0". Files are never unpickled.
-    """
-    parts = [_read_part(Path(folder), part) for part in PARTS]
-    sizes = [part.num_nodes for part in parts]
-    offsets = np.cumsum([0, *sizes])
-    edges = np.concatenate([part.edges + offset for part, offset in zip(parts, offsets[:-1], strict=True)], axis=1)
-    member = np.repeat(np.arange(3), sizes)
-    if len({part.features.shape[1:] + part.labels.shape[1:] for part in parts}) > 1:
-        raise InputError(f"{folder}: train, valid and test have different numbers of features or labels")
-    return Graph.from_edges(
-        edges[0],
-        edges[1],
-        num_nodes=int(offsets[-1]),
-        x=np.concatenate([part.features for part in parts]),
-        labels=np.concatenate([part.labels for part in parts]),
-        splits=splits_from_masks(member == 0, member == 1, member == 2, num_nodes=int(offsets[-1])),
-        graph_offsets=(0, *np.cumsum(np.concatenate([part.graph_sizes for part in parts])).tolist()),
-        ids=np.concatenate([_ids(name, part.graph_ids) for name, part in zip(PARTS, parts, strict=True)]),
-        name="ppi",
-    )
+    def run(self) -> Graph:
+        if self.package is not None and importlib.util.find_spec(self.package) is None:
+            raise DownloadError(f"the package {self.package} is missing: pip install 'graphstrap[{self.package}]'")
+        if (problem := connection_problem(self.host)) is not None:
+            raise DownloadError(problem)
+        try:
+            with _scratch_folder() as folder, _stall_limit():
+                return self.fetch(folder)
+        except Exception as error:  # whatever PyG, OGB and the network come up with
+            first_line = (str(error).splitlines() or [""])[0]
+            raise DownloadError(f"{type(error).__name__}: {first_line}") from error
 
 
-def _read_part(folder: Path, part: str) -> _Part:
-    features = _read_array(folder / f"{part}_feats.npy", dimensions=2)
-    labels = _read_array(folder / f"{part}_labels.npy", dimensions=2)
-    graph_ids = _read_array(folder / f"{part}_graph_id.npy", dimensions=1)
-    if not len(features) == len(labels) == len(graph_ids):
-        sizes = f"{len(features)}, {len(labels)} and {len(graph_ids)}"
-        raise InputError(
-            f"{folder}: {part}_feats, {part}_labels and {part}_graph_id have {sizes} rows, expected the same"
-        )
-    with np.errstate(over="ignore", invalid="ignore"):
-        features = features.astype(np.float32)
-    if not np.isfinite(features).all() or not np.isin(labels, (0, 1)).all() or graph_ids.dtype.kind not in "iu":
-        raise InputError(
-            f"{folder}: {part} needs finite features, labels of 0 and 1, whole graph ids: download it again"
-        )
-    labels, graph_ids = labels.astype(np.uint8), graph_ids.astype(np.int64)
-    edges = _read_links(folder / f"{part}_graph.json", len(features))
-    edges = edges[:, graph_ids[edges[0]] == graph_ids[edges[1]]]
-    order = np.argsort(graph_ids, kind="stable")  # which they are in, in the files that are published
-    return _Part(features[order], labels[order], graph_ids[order], np.argsort(order)[edges])
+def connection_problem(host: str) -> str | None:
+    """Why a host cannot be reached, or None. Never takes longer than ANSWER_SECONDS, not even to find its address."""
+    problem: list[str | None] = [f"no answer from {host}"]
+
+    def knock() -> None:
+        request = urllib.request.Request(f"https://{host}/", method="HEAD")
+        try:
+            urllib.request.build_opener().open(request, timeout=ANSWER_SECONDS).close()
+            problem[0] = None
+        except urllib.error.HTTPError as answer:  # an answer all the same
+            answer.close()
+            problem[0] = None
+        except (OSError, ValueError) as error:
+            problem[0] = f"no connection to {host}: {getattr(error, 'reason', error)}"
+
+    thread = threading.Thread(target=knock, daemon=True)
+    thread.start()
+    thread.join(ANSWER_SECONDS)
+    return problem[0]
 
 
-def _read_array(path: Path, *, dimensions: int) -> Array:
-    check_readable(path)
+@contextmanager
+def _scratch_folder() -> Iterator[Path]:
+    """A folder that is gone afterwards, whatever happens: inside the cache folder, or else the system's."""
+    parent: Path | None = cache_folder()
     try:
-        with open(path, "rb") as file:
-            array = np.load(file, allow_pickle=False)
-    except UNREADABLE as error:
-        raise InputError(f"{path} is not a readable array ({error}): download PPI again") from error
-    if not isinstance(array, np.ndarray) or array.ndim != dimensions or array.dtype.kind not in "buif":
-        raise InputError(f"{path} does not hold numbers in {dimensions} dimensions: download PPI again")
-    return array
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        parent = parent if os.access(cache_folder(), os.W_OK) else None
+    except OSError:
+        parent = None
+    with tempfile.TemporaryDirectory(prefix="download-", dir=parent, ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
 
 
-def _read_links(path: Path, num_nodes: int) -> Array:
-    """(2, E) of row numbers."""
+@contextmanager
+def _stall_limit() -> Iterator[None]:
+    """Give up on a connection that stands still."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(STALL_SECONDS)
     try:
-        links = json.loads(read_bytes(path))["links"]
-        edges = np.array([[link["source"], link["target"]] for link in links], dtype=np.int64).reshape(-1, 2).T
-    except InputError:
-        raise
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-        raise InputError(f"{path} is not a graph in node-link format ({error!r}): download PPI again") from error
-    if edges.size and not 0 <= edges.min() <= edges.max() < num_nodes:
-        raise InputError(f"{path}: links name a node outside 0 to {num_nodes - 1}")
-    return edges
+        yield
+    finally:
+        socket.setdefaulttimeout(before)
 
 
-def _ids(part: str, graph_ids: Array) -> Array:
-    seen: Counter[int] = Counter()
-    names = []
-    for graph in graph_ids.tolist():
-        names.append(f"{part}-{graph}/{seen[graph]}")
-        seen[graph] += 1
-    return np.array(names, dtype=np.str_)
+def through_pyg(dataset: str, **arguments: Any) -> Download:
+    """A bag-of-words graph of torch_geometric.datasets, undirected, its features sparse."""
+
+    def fetch(folder: Path) -> Graph:
+        from scipy.sparse import csr_matrix
+
+        graph = from_pyg(getattr(import_pyg("datasets"), dataset)(root=str(folder), **arguments)[0], directed=False)
+        x: Any = graph.x
+        return graph.with_features(x if isinstance(x, SparseMatrix) else SparseMatrix.from_scipy(csr_matrix(x.numpy())))
+
+    return Download("github.com", fetch)
 
 
-KEYS = ("features", "labels", "links", "train_masks", "val_masks", "test_mask")
+def through_ogb(name: str) -> Download:
+    """A node-property graph of the Open Graph Benchmark, undirected, with its split and the years of its nodes."""
+
+    def fetch(folder: Path) -> Graph:
+        from ogb.nodeproppred import NodePropPredDataset
+
+        dataset = NodePropPredDataset(name=name, root=str(folder))
+        (graph, labels), split = dataset[0], dataset.get_idx_split()
+        masks = {part: torch.zeros(int(graph["num_nodes"]), dtype=torch.bool) for part in ("train", "valid", "test")}
+        for part, mask in masks.items():
+            mask[torch.as_tensor(split[part])] = True
+        years = graph.get("node_year")
+        return Graph.from_edges(
+            *graph["edge_index"],
+            num_nodes=int(graph["num_nodes"]),
+            x=graph["node_feat"],
+            labels=torch.as_tensor(labels).reshape(-1).long(),
+            splits=splits_from_masks(*masks.values(), num_nodes=int(graph["num_nodes"])),
+            node_times=None if years is None else torch.as_tensor(years).reshape(-1),
+        )
+
+    return Download("snap.stanford.edu", fetch, package="ogb")
+
+
+def wikics() -> Download:
+    def fetch(folder: Path) -> Graph:
+        url = import_pyg("datasets").WikiCS.url
+        return read_wikics(import_pyg().download_url(f"{url}/data.json", str(folder)))
+
+    return Download("github.com", fetch)
+
+
+def ppi() -> Download:
+    def fetch(folder: Path) -> Graph:
+        path = import_pyg().download_url(import_pyg("datasets").PPI.url, str(folder))
+        import_pyg().extract_zip(path, str(folder))
+        return read_ppi(folder)
+
+    return Download("data.dgl.ai", fetch)
+
+
+# ---- WikiCS and PPI as they are published ----------------------------------------------------------------------------
 
 
 def read_wikics(path: str | os.PathLike[str]) -> Graph:
-    """Read data.json, or the folder that holds it. Links become undirected; `stopping_masks` are not used."""
+    """WikiCS: one data.json with features, labels, links and 20 splits, or the folder that holds it.
+
+    Links become undirected; `stopping_masks` are not used. Mernyei and Cangea, Wiki-CS: A Wikipedia-Based Benchmark for
+    Graph Neural Networks, 2020.
+    """
     path = Path(path) / "data.json" if Path(path).is_dir() else Path(path)
     data = _read_json(path)
-    try:
-        return _build(data)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise InputError(f"{path} does not hold a consistent WikiCS graph ({error}): download it again") from error
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(read_bytes(path))
-    except InputError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not a readable JSON file ({error}): download data.json again") from error
-    missing = [key for key in KEYS if not isinstance(data, dict) or key not in data]
+    missing = [key for key in _WIKICS_KEYS if not isinstance(data, dict) or key not in data]
     if missing:
         raise InputError(f"{path}: {missing[0]} is missing: WikiCS's data.json has it")
-    found: dict[str, Any] = data
-    return found
+    try:
+        return _build_wikics(data)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise damaged(path, error, expected="a consistent WikiCS graph", fix="download it again") from error
 
 
-def _build(data: dict[str, Any]) -> Graph:
+def _build_wikics(data: dict[str, Any]) -> Graph:
     labels = np.array(data["labels"], dtype=np.int64)
     targets = [np.array(row, dtype=np.int64).reshape(-1) for row in data["links"]]
     if len(targets) != len(labels):
         raise ValueError(f"links has {len(targets)} rows for {len(labels)} labels")
-    source = np.repeat(np.arange(len(targets)), [len(row) for row in targets])
+    with np.errstate(over="ignore"):
+        x = np.array(data["features"], dtype=np.float64).astype(np.float32)
+    if not np.isfinite(x).all():
+        raise ValueError("a feature is NaN, infinite or too large")
     train, val = (np.array(data[key], dtype=bool).T for key in ("train_masks", "val_masks"))
     return Graph.from_edges(
-        source,
+        np.repeat(np.arange(len(targets)), [len(row) for row in targets]),
         np.concatenate([np.zeros(0, dtype=np.int64), *targets]),
         num_nodes=len(labels),
-        x=_features(data["features"]),
+        x=x,
         labels=labels,
         splits=splits_from_masks(train, val, np.array(data["test_mask"], dtype=bool), num_nodes=len(labels)),
         name="wikics",
     )
 
 
-def _features(rows: Any) -> np.ndarray[Any, Any]:
-    with np.errstate(over="ignore"):
-        x = np.array(rows, dtype=np.float64).astype(np.float32)
-    if not np.isfinite(x).all():
-        raise ValueError("a feature is NaN, infinite or too large")
-    return x
+def read_ppi(folder: str | os.PathLike[str]) -> Graph:
+    """PPI: 24 graphs of protein interactions as one, block by block: undirected, many labels a node, split by graph.
+
+    The folder holds four files for each split, as GraphSAGE, DGL and PyG (in its `raw` folder) publish them:
+
+        {train,valid,test}_graph.json      nodes and links, node-link format; ids are row numbers
+        {train,valid,test}_feats.npy       (N, 50)
+        {train,valid,test}_labels.npy      (N, 121) of 0 and 1
+        {train,valid,test}_graph_id.npy    (N,) the graph that each node belongs to
+
+    Ids are "split-graph/node", such as "train-1/0". Zitnik and Leskovec, Predicting Multicellular Function through
+    Multi-layer Tissue Networks, 2017.
+    """
+    splits = [_read_ppi_split(Path(folder), split) for split in _PPI_SPLITS]
+    sizes = [len(features) for features, *_ in splits]
+    offsets = np.cumsum([0, *sizes])
+    num_nodes, member = int(offsets[-1]), np.repeat(np.arange(3), sizes)
+    if len({features.shape[1:] + labels.shape[1:] for features, labels, *_ in splits}) > 1:
+        raise InputError(f"{folder}: train, valid and test have different numbers of features or labels")
+    features, labels, graph_ids, edges = zip(*splits, strict=True)
+    graph_sizes = [np.unique(ids, return_counts=True)[1] for ids in graph_ids]  # the nodes of a graph are side by side
+    return Graph.from_edges(
+        *np.concatenate([links + offset for links, offset in zip(edges, offsets[:-1], strict=True)], axis=1),
+        num_nodes=num_nodes,
+        x=np.concatenate(features),
+        labels=np.concatenate(labels),
+        splits=splits_from_masks(member == 0, member == 1, member == 2, num_nodes=num_nodes),
+        graph_offsets=(0, *np.cumsum(np.concatenate(graph_sizes)).tolist()),
+        ids=np.concatenate([_ppi_ids(split, ids) for split, ids in zip(_PPI_SPLITS, graph_ids, strict=True)]),
+        name="ppi",
+    )
+
+
+def _read_ppi_split(folder: Path, split: str) -> tuple[Array, Array, Array, Array]:
+    """Features (N, F), labels (N, C), graph ids (N,), ascending, and edges (2, E) within graphs."""
+    features = _read_numbers(folder / f"{split}_feats.npy", dimensions=2)
+    labels = _read_numbers(folder / f"{split}_labels.npy", dimensions=2)
+    graph_ids = _read_numbers(folder / f"{split}_graph_id.npy", dimensions=1)
+    if not len(features) == len(labels) == len(graph_ids):
+        sizes = f"{len(features)}, {len(labels)} and {len(graph_ids)}"
+        raise InputError(
+            f"{folder}: {split}_feats, {split}_labels and {split}_graph_id have {sizes} rows, expected the same"
+        )
+    with np.errstate(over="ignore", invalid="ignore"):
+        features = features.astype(np.float32)
+    if not np.isfinite(features).all() or not np.isin(labels, (0, 1)).all() or graph_ids.dtype.kind not in "iu":
+        raise InputError(
+            f"{folder}: {split} needs finite features, labels of 0 and 1, whole graph ids: download it again"
+        )
+    labels, graph_ids = labels.astype(np.uint8), graph_ids.astype(np.int64)
+    edges = _read_links(folder / f"{split}_graph.json", len(features))
+    edges = edges[:, graph_ids[edges[0]] == graph_ids[edges[1]]]
+    order = np.argsort(graph_ids, kind="stable")  # which they are in, in the files that are published
+    return features[order], labels[order], graph_ids[order], np.argsort(order)[edges]
+
+
+def _read_numbers(path: Path, *, dimensions: int) -> Array:
+    array = load_npy(path)
+    if array.ndim != dimensions or array.dtype.kind not in "buif":
+        raise InputError(f"{path} does not hold numbers in {dimensions} dimensions: download it again")
+    return array
+
+
+def _read_links(path: Path, num_nodes: int) -> Array:
+    """(2, E) of row numbers."""
+    data = _read_json(path)
+    try:
+        edges = np.array([[link["source"], link["target"]] for link in data["links"]], dtype=np.int64)
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        raise damaged(path, error, expected="a graph in node-link format", fix="download it again") from error
+    if edges.size and not 0 <= edges.min() <= edges.max() < num_nodes:
+        raise InputError(f"{path}: links name a node outside 0 to {num_nodes - 1}")
+    return edges.reshape(-1, 2).T
+
+
+def _ppi_ids(split: str, graph_ids: Array) -> Array:
+    seen: Counter[int] = Counter()
+    names = []
+    for graph in graph_ids.tolist():
+        names.append(f"{split}-{graph}/{seen[graph]}")
+        seen[graph] += 1
+    return np.array(names, dtype=np.str_)
+
+
+def _read_json(path: Path) -> Any:
+    content = read_bytes(path)
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise damaged(path, error, expected="a readable JSON file", fix="download it again") from error

@@ -17,8 +17,7 @@ from graphstrap.graph.keep import hash32
 from graphstrap.io.columns import TableOptions
 from graphstrap.io.datasets import load
 from graphstrap.io.new_nodes import check_weights, has_weight_column, read_extension
-from graphstrap.io.parts import is_parts
-from graphstrap.io.store_info import is_store
+from graphstrap.io.readers import find_reader
 from graphstrap.io.tables import read_tables
 
 # Folds: models that each leave another part of the labels out of training, so that together they have learned all.
@@ -186,7 +185,7 @@ class Source:
         """For JSON, with paths that hold from every folder."""
         fold = {} if self.fold is None else {"fold": self.fold.to_dict()}
         if self.dataset is not None:
-            is_path = self.dataset.endswith(".npz") or is_store(self.dataset) or is_parts(self.dataset)
+            is_path = find_reader(self.dataset) is not None
             return {"dataset": os.path.abspath(self.dataset) if is_path else self.dataset, **fold}
         nodes = None if self.nodes is None else os.path.abspath(self.nodes)
         return {"edges": os.path.abspath(str(self.edges)), "nodes": nodes, "options": asdict(self.options), **fold}

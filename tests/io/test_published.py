@@ -1,8 +1,11 @@
+"""Published graphs: downloads without a network, and the formats of WikiCS and PPI."""
+
 from __future__ import annotations
 
 import gzip
 import importlib.util
 import json
+import pickle
 import sys
 import threading
 import time
@@ -15,15 +18,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
-from graphstrap.io import downloads as _downloads
+from graphstrap.io import published as _published
 from graphstrap.io.datasets import DATASETS, Published, describe, load
+from graphstrap.io.published import read_ppi, read_wikics
 from graphstrap.io.pyg import import_pyg
 from offline import make_folders
 from raw_files import make_raw, make_wikics, save_local, write_planetoid, write_ppi
-from same_graph import assert_same_data
+from same_graph import assert_same_data, assert_same_graph
 
 PUBLISHED = {name: source for name, source in DATASETS.items() if isinstance(source, Published)}
 
@@ -36,7 +41,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def online(folders: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """As if every host answered."""
-    monkeypatch.setattr(_downloads, "connection_problem", lambda host: None)
+    monkeypatch.setattr(_published, "connection_problem", lambda host: None)
     return folders
 
 
@@ -62,7 +67,7 @@ def test_a_download_gives_the_same_graph_as_the_file(
     monkeypatch.setattr(getattr(import_pyg("datasets"), dataset), "download", download)
     downloaded = load(name)
     assert [path.name for path in (online / "cache").iterdir()] == [f"{name}.npz"]
-    monkeypatch.setattr(_downloads, "connection_problem", lambda host: "no connection")
+    monkeypatch.setattr(_published, "connection_problem", lambda host: "no connection")
     kept = load(name)
     save_local(online / "data" / f"{PUBLISHED[name].stem}.npz", words, links, labels)
     local = load(name)
@@ -222,7 +227,7 @@ def test_a_download_that_breaks_off_leaves_nothing_behind(online: Path, monkeypa
 
 
 def test_a_host_that_never_answers_is_given_up(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_downloads, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(_published, "ANSWER_SECONDS", 0.2)
     is_over = threading.Event()
 
     def build_opener() -> None:
@@ -235,3 +240,109 @@ def test_a_host_that_never_answers_is_given_up(folders: Path, monkeypatch: pytes
         load("cora")
     assert time.perf_counter() - begin < 10
     is_over.set()
+
+
+def test_wikics_in_the_format_of_its_authors(tmp_path: Path) -> None:
+    (tmp_path / "data.json").write_text(json.dumps(make_wikics()), encoding="utf-8")
+    graph = read_wikics(tmp_path)
+    assert list(zip(graph.indices.tolist(), graph.targets.tolist(), strict=True)) == [(1, 0), (0, 1), (2, 1), (1, 2)]
+    assert isinstance(graph.x, torch.Tensor)
+    assert graph.x.tolist() == make_wikics()["features"]
+    assert graph.labels is not None
+    assert graph.labels.tolist() == [0, 1, 1, 2]
+    assert graph.splits is not None
+    assert graph.splits.train.T.tolist() == make_wikics()["train_masks"]
+    assert graph.splits.val.T.tolist() == make_wikics()["val_masks"]
+    assert graph.splits.test.T.tolist() == [make_wikics()["test_mask"]] * 2
+    assert read_wikics(tmp_path / "data.json").fingerprint == graph.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "complaint"),
+    [
+        ("links", None, "links is missing"),
+        ("links", [[1]], "links has 1 rows"),
+        ("links", [[9], [], [], []], "node 9"),
+        ("features", [[1.0], [2.0, 3.0]], "consistent"),
+        ("train_masks", [[True]], "train_mask"),
+    ],
+)
+def test_what_is_not_wikics_is_refused(key: str, value: Any, complaint: str, tmp_path: Path) -> None:
+    data = {name: item for name, item in (make_wikics() | {key: value}).items() if item is not None}
+    (tmp_path / "data.json").write_text(json.dumps(data), encoding="utf-8")
+    with pytest.raises(InputError, match=complaint) as caught:
+        read_wikics(tmp_path)
+    assert "data.json" in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["", "[1, 2]", "{", "[" * 100_000])
+def test_what_is_not_json_is_refused(content: str, tmp_path: Path) -> None:
+    (tmp_path / "data.json").write_text(content, encoding="utf-8")
+    with pytest.raises(InputError, match=r"data\.json"):
+        read_wikics(tmp_path)
+
+
+def test_ppi_graphs_become_one_block_by_block(tmp_path: Path) -> None:
+    graph = read_ppi(write_ppi(tmp_path))
+    edges = list(zip(graph.indices.tolist(), graph.targets.tolist(), strict=True))
+    assert edges == [(1, 0), (0, 1), (3, 2), (2, 3), (5, 4), (4, 5)]
+    assert graph.external_ids.tolist() == [
+        *("train-1/0", "train-1/1", "train-2/0", "train-2/1"),
+        *("valid-3/0", "valid-3/1", "test-4/0"),
+    ]
+    assert graph.graph_offsets == (0, 2, 4, 6, 7)
+    assert graph.labels is not None
+    assert (graph.labels.dtype, tuple(graph.labels.shape), graph.num_classes) == (torch.uint8, (7, 5), 5)
+    assert isinstance(graph.x, torch.Tensor)
+    assert torch.allclose(graph.x[4:6].double(), torch.from_numpy(np.load(tmp_path / "valid_feats.npy")))
+    assert graph.splits is not None
+    masks = [graph.splits.train, graph.splits.val, graph.splits.test]
+    assert torch.stack(masks)[:, :, 0].int().sum(0).tolist() == [1] * 7
+    assert [int(mask.sum()) for mask in masks] == [4, 2, 1]
+
+
+def test_nodes_of_a_graph_need_not_stand_side_by_side(tmp_path: Path) -> None:
+    expected = read_ppi(write_ppi(tmp_path))
+    order = np.array([2, 0, 3, 1])  # old numbers of the training nodes, in their new places
+    for name in ("feats", "labels", "graph_id"):
+        path = tmp_path / f"train_{name}.npy"
+        np.save(path, np.load(path)[order])
+    path = tmp_path / "train_graph.json"
+    content = json.loads(path.read_text())
+    new = np.argsort(order).tolist()
+    content["links"] = [{"source": new[one["source"]], "target": new[one["target"]]} for one in content["links"]]
+    path.write_text(json.dumps(content))
+    assert_same_graph(read_ppi(tmp_path), expected)
+
+
+@pytest.mark.parametrize("name", ["train_graph.json", "valid_feats.npy", "test_labels.npy", "train_graph_id.npy"])
+@pytest.mark.parametrize("content", [None, b"", b"{}", b"[1]", pickle.dumps([1])])
+def test_missing_and_foreign_files_of_ppi_are_refused(name: str, content: bytes | None, tmp_path: Path) -> None:
+    path = write_ppi(tmp_path) / name
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=name):
+        read_ppi(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "complaint"),
+    [
+        ("train_labels.npy", np.zeros((2, 5)), "expected the same"),
+        ("test_feats.npy", np.zeros((1, 4)), "different numbers"),
+        ("test_feats.npy", np.zeros(3), "2 dimensions"),
+        ("test_feats.npy", np.array([["a"]]), "numbers"),
+    ],
+)
+def test_files_of_ppi_that_do_not_fit_are_refused(name: str, array: Any, complaint: str, tmp_path: Path) -> None:
+    np.save(write_ppi(tmp_path) / name, array)
+    with pytest.raises(InputError, match=complaint):
+        read_ppi(tmp_path)
+
+
+def test_links_of_ppi_beyond_the_nodes_are_refused(tmp_path: Path) -> None:
+    links = {"links": [{"source": 0, "target": 9}]}
+    (write_ppi(tmp_path) / "valid_graph.json").write_text(json.dumps(links), encoding="utf-8")
+    with pytest.raises(InputError, match="outside 0 to 1"):
+        read_ppi(tmp_path)
