@@ -31,7 +31,8 @@ from graphstrap.io.join_parts import join_parts
 from graphstrap.io.npz import read_npz
 from graphstrap.io.ogb import prepare_ogb
 from graphstrap.io.parts import open_part
-from graphstrap.io.prepare import PrepareOptions, prepare_tables
+from graphstrap.io.prepare import PrepareOptions
+from graphstrap.io.prepare_tables import prepare_tables
 from graphstrap.io.published import read_ppi, read_wikics
 from graphstrap.io.source import Source
 from graphstrap.io.store import open_store, verify_store, write_store

@@ -1,4 +1,4 @@
-"""The transpose in pieces is the transpose; means in pieces are the means."""
+"""The transpose in ranges is the transpose; means in pieces are the means."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphstrap.graph.blocks import QuantisedMatrix
-from graphstrap.graph.csr import count_columns, neighbour_means, turn
+from graphstrap.graph.csr import count_columns, neighbour_means, transposed_ranges
 
 
 @given(seed=st.integers(0, 10**6), num_nodes=st.integers(1, 60), max_edges=st.integers(1, 400))
 @settings(max_examples=60, deadline=None)
-def test_turned_in_pieces_it_is_the_transpose(seed: int, num_nodes: int, max_edges: int) -> None:
+def test_in_ranges_it_is_the_transpose(seed: int, num_nodes: int, max_edges: int) -> None:
     graph = make_random_graph(num_nodes=num_nodes, num_edges=4 * num_nodes, seed=seed)
-    parts = list(turn(graph.indptr, graph.indices, num_columns=num_nodes, max_edges=max_edges))
+    ranges = list(transposed_ranges(graph.indptr, graph.indices, num_columns=num_nodes, max_edges=max_edges))
     back = graph.transpose
-    assert [part.begin for part in parts] == [0, *(part.end for part in parts[:-1])]
-    assert parts[-1].end == num_nodes
-    assert torch.equal(torch.cat([part.counts for part in parts]), back.indptr.diff())
-    assert torch.equal(torch.cat([part.rows for part in parts]).int(), back.indices)
-    assert torch.equal(torch.cat([part.positions for part in parts]), back.edge_positions)
+    assert [one.begin for one in ranges] == [0, *(one.end for one in ranges[:-1])]
+    assert ranges[-1].end == num_nodes
+    assert torch.equal(torch.cat([one.counts for one in ranges]), back.indptr.diff())
+    assert torch.equal(torch.cat([one.rows for one in ranges]).int(), back.indices)
+    assert torch.equal(torch.cat([one.positions for one in ranges]), back.edge_positions)
     assert torch.equal(count_columns(graph.indices, num_nodes), back.indptr.diff())
     largest = int(back.indptr.diff().max())
-    assert all(len(part.rows) <= max(max_edges, largest) for part in parts)
+    assert all(len(one.rows) <= max(max_edges, largest) for one in ranges)
 
 
 @given(seed=st.integers(0, 10**6), max_edges=st.integers(1, 60), quantised=st.booleans())

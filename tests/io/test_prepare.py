@@ -22,10 +22,10 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.graph.blocks import QuantisedMatrix
 from graphstrap.io.columns import TableOptions
-from graphstrap.io.prepare import PrepareOptions, prepare_tables
+from graphstrap.io.prepare import PrepareOptions
+from graphstrap.io.prepare_tables import prepare_tables
 from graphstrap.io.store import verify_store
 from graphstrap.io.tables import read_tables
-from graphstrap.io.write_edges import EdgeJob
 from same_graph import assert_same_graph
 
 SMALL = PrepareOptions(memory_bytes=600 * 10**6, threads=1)
@@ -197,7 +197,8 @@ torch.set_num_threads(1)
 {code}
 """
 _PREPARE = """
-from graphstrap.io.prepare import PrepareOptions, prepare_tables
+from graphstrap.io.prepare import PrepareOptions
+from graphstrap.io.prepare_tables import prepare_tables
 prepare_tables({edges!r}, {nodes!r}, {store!r}, job=PrepareOptions(memory_bytes={limit}, threads=1))
 """
 _READ = """
@@ -248,7 +249,7 @@ def prepare_until(stage: str, edges: str, nodes: str, store: str) -> int:
 
 def test_killed_in_the_middle_there_is_nothing_and_the_next_build_works(tmp_path: Path) -> None:
     edges, nodes = write_features(tmp_path, np.random.default_rng(2).normal(size=(3000, 4)))
-    for stage in ("reading nodes", "sorting edges", "turning edges", "writing features"):
+    for stage in ("reading nodes", "sorting edges", "transposing edges", "writing features"):
         assert exit_code_of(prepare_until, stage, edges, nodes, str(tmp_path / "store")) == -signal.SIGKILL
         assert {path.name for path in tmp_path.iterdir()} == {"e.csv", "n.csv", ".store.building"}
     assert_same_as_in_memory(tmp_path, edges, nodes, TableOptions())
@@ -259,4 +260,3 @@ def test_options_are_checked() -> None:
     for wrong in ({"memory_bytes": 10**6}, {"feature_dtype": "fp8"}, {"pca": 0}):
         with pytest.raises(InputError):
             PrepareOptions(**wrong)
-    assert EdgeJob(1, (), True, 1).columns == {}

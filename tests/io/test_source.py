@@ -14,7 +14,8 @@ import torch
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.io.columns import TableOptions
-from graphstrap.io.prepare import PrepareOptions, prepare_tables
+from graphstrap.io.prepare import PrepareOptions
+from graphstrap.io.prepare_tables import prepare_tables
 from graphstrap.io.source import Source
 
 

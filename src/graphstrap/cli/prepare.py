@@ -20,9 +20,10 @@ from graphstrap.io.join_parts import verify_parts
 from graphstrap.io.ogb import prepare_ogb
 from graphstrap.io.partition import PARTITIONERS
 from graphstrap.io.parts import PartsInfo, is_parts
-from graphstrap.io.prepare import PrepareOptions, prepare_tables
+from graphstrap.io.prepare import PrepareOptions
+from graphstrap.io.prepare_tables import prepare_tables
 from graphstrap.io.store import open_store, verify_store
-from graphstrap.io.write_edges import Report
+from graphstrap.io.store_builder import Report
 from graphstrap.ops.memory import parse_bytes
 from graphstrap.train.parallel.partition import partition_graph
 

@@ -1,4 +1,4 @@
-"""CSR that is too large to sort or to gather at once: its transpose, and means over neighbours, piece by piece.
+"""A CSR that is too large to sort or gather at once: its transpose, and means over neighbours, range by range.
 
 Both work on tensors in memory, on a GPU, or over memory maps, and hold about `max_edges` edges at a time.
 """
@@ -17,7 +17,7 @@ _NUM_BINS = 1 << 16
 _SCAN = 1 << 23  # edges looked at together
 
 
-class Turned(NamedTuple):
+class TransposedRange(NamedTuple):
     """The edges into the columns from `begin` to `end`, sorted by column; equal ones as they stand in the CSR."""
 
     begin: int
@@ -27,8 +27,10 @@ class Turned(NamedTuple):
     positions: Tensor  # (K,) int64, where each edge stands in `indices`
 
 
-def turn(indptr: Tensor, indices: Tensor, *, num_columns: int, max_edges: int) -> Iterator[Turned]:
-    """The transpose of a CSR, column range by column range: one look through `indices` for each range.
+def transposed_ranges(
+    indptr: Tensor, indices: Tensor, *, num_columns: int, max_edges: int
+) -> Iterator[TransposedRange]:
+    """The transpose of a CSR, column range by column range, with one pass over `indices` for each.
 
     A range has at most `max_edges` edges, unless so many end in one 65,536th of the columns.
     """
@@ -37,7 +39,7 @@ def turn(indptr: Tensor, indices: Tensor, *, num_columns: int, max_edges: int) -
         rows = torch.searchsorted(indptr, positions, right=True) - 1
         counts = torch.bincount(columns, minlength=end - begin)
         order = torch.sort(columns, stable=True).indices
-        yield Turned(begin, end, counts, rows[order], positions[order])
+        yield TransposedRange(begin, end, counts, rows[order], positions[order])
 
 
 def count_columns(indices: Tensor, num_columns: int) -> Tensor:
@@ -61,7 +63,7 @@ def neighbour_means(
 
     Neighbours are the ends in every direction, each an (indptr, indices), that `block` covers: the nodes from `first`
     on, one for each of its rows. A node without such neighbours gets zeros. A piece holds at most `max_edges` edges; a
-    row with more of them is added up in parts.
+    row with more of them is summed in several steps.
     """
     begin = rows[0]
     while begin < rows[1]:
@@ -74,9 +76,9 @@ def neighbour_means(
                 known = (local >= 0) & (local < block.shape[0])
                 offsets = torch.cat([known.new_zeros(1, dtype=torch.int64), known.cumsum(0)])[starts]
                 values = _take(block, local[known].long())
-                part = slice(row - begin, row - begin + len(starts) - 1)
-                sums[part] += torch.segment_reduce(values, "sum", offsets=offsets, initial=0.0)
-                counts[part] += offsets.diff()
+                chosen = slice(row - begin, row - begin + len(starts) - 1)
+                sums[chosen] += torch.segment_reduce(values, "sum", offsets=offsets, initial=0.0)
+                counts[chosen] += offsets.diff()
         yield sums / counts.clamp(min=1)[:, None]
         begin = end
 
@@ -100,9 +102,9 @@ def _between(indices: Tensor, begin: int, end: int) -> tuple[Tensor, Tensor]:
     """The columns, counted from `begin`, and positions of the edges into a range of columns."""
     columns, positions = [indices.new_empty(0)], [torch.empty(0, dtype=torch.int64, device=indices.device)]
     for start in range(0, len(indices), _SCAN):
-        part = indices[start : start + _SCAN]
-        hits = ((part >= begin) & (part < end)).nonzero()[:, 0]
-        columns.append(part[hits] - begin)
+        chunk = indices[start : start + _SCAN]
+        hits = ((chunk >= begin) & (chunk < end)).nonzero()[:, 0]
+        columns.append(chunk[hits] - begin)
         positions.append(hits + start)
     return torch.cat(columns), torch.cat(positions)
 
@@ -118,7 +120,7 @@ def _last_row(directions: Sequence[tuple[Tensor, Tensor]], begin: int, end: int,
 def _pieces(
     indptr: Tensor, indices: Tensor, begin: int, end: int, max_edges: int
 ) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """(first row, ends of edges, where each row starts in them): all rows at once, or one row in parts."""
+    """(first row, ends of edges, where each row starts in them): all rows at once, or one row in several steps."""
     starts = indptr[begin : end + 1] - indptr[begin]
     offset, num_edges = int(indptr[begin]), int(starts[-1])
     if num_edges <= max_edges:

@@ -28,9 +28,9 @@ from graphstrap.graph.blocks import (
     readable,
     row_starts,
 )
-from graphstrap.graph.edge_table import (
+from graphstrap.graph.edge_list import (
     Cleaning,
-    EdgeTable,
+    EdgeList,
     as_labels,
     as_numbers,
     check_names,
@@ -306,27 +306,27 @@ class Graph:
         `graph.cleaning` says what was done.
         """
         check_names(rest, known={"x", *(one.name for one in fields(cls))})
-        table = EdgeTable.of(
+        edges = EdgeList.of(
             source, target, types=edge_types, weights=edge_weights, times=edge_times, columns=edge_columns
         )
         x = as_features(x)
-        if table.types is not None and not edge_type_names:
-            edge_type_names = numbers_as_names(table.types)
+        if edges.types is not None and not edge_type_names:
+            edge_type_names = numbers_as_names(edges.types)
         num_rows = max(0 if x is None else x.shape[0], 0 if labels is None else len(labels))
-        num_nodes = count_nodes(table, num_nodes, num_rows=num_rows)
-        table, edge_type_names, cleaning = clean_edges(
-            table, edge_type_names, num_nodes, directed=directed, self_loops=self_loops, duplicates=duplicates
+        num_nodes = count_nodes(edges, num_nodes, num_rows=num_rows)
+        edges, edge_type_names, cleaning = clean_edges(
+            edges, edge_type_names, num_nodes, directed=directed, self_loops=self_loops, duplicates=duplicates
         )
         return cls(
-            indptr=row_starts(torch.bincount(table.target, minlength=num_nodes)),
-            indices=table.source.to(torch.int32 if num_nodes < 2**31 else torch.int64),
+            indptr=row_starts(torch.bincount(edges.target, minlength=num_nodes)),
+            indices=edges.source.to(torch.int32 if num_nodes < 2**31 else torch.int64),
             features=rest.pop("features", (x,)),
             labels=None if labels is None else as_labels(labels),
-            edge_types=table.types,
+            edge_types=edges.types,
             edge_type_names=edge_type_names,
-            edge_weights=table.weights,
-            edge_times=table.times,
-            edge_columns=table.columns,
+            edge_weights=edges.weights,
+            edge_times=edges.times,
+            edge_columns=edges.columns,
             cleaning=cleaning,
             **rest,
         )

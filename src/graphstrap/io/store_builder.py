@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +19,7 @@ from graphstrap.io.files import atomic_folder, atomic_write
 
 STORE_FILE = "store.json"
 FORMAT, VERSION = "graphstrap-store", 1
+Report = Callable[[str, float], None]  # told of a stage and how much of it is done, from 0 to 1
 
 
 class StoreBuilder:

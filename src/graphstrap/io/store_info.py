@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from graphstrap.errors import InputError
-from graphstrap.graph.edge_table import Cleaning
+from graphstrap.graph.edge_list import Cleaning
 from graphstrap.io.arrays import ArrayInfo
 from graphstrap.io.store_builder import FORMAT, STORE_FILE, VERSION
 

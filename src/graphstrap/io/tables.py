@@ -87,7 +87,7 @@ def read_tables(
     )
     if graph.num_edges == 0:
         raise InputError(f"{edges} has no edges left: all {graph.cleaning.num_edges_given} go from a node to itself")
-    return replace(graph, cleaning=replace(graph.cleaning.with_unknown(num_unknown), num_ids_in_both=num_in_both))
+    return replace(graph, cleaning=graph.cleaning.with_ids(num_unknown=num_unknown, num_in_both=num_in_both))
 
 
 def read_edges(columns: EdgeColumns, *, rows: Array) -> dict[str, Any]:

@@ -29,8 +29,7 @@ from graphstrap.graph.blocks import (
 from graphstrap.io.arrays import dtype_name
 from graphstrap.io.parts import PART_FILE, PART_FORMAT, PARTS_FILE, PARTS_FORMAT, digest_of, part_name
 from graphstrap.io.store import describe, edge_type_dtype
-from graphstrap.io.store_builder import StoreBuilder, build_store
-from graphstrap.io.write_edges import Report
+from graphstrap.io.store_builder import Report, StoreBuilder, build_store
 
 NUM_HOT = 1 << 20  # how many of the busiest nodes are named
 _EDGES_AT_ONCE = 1 << 22

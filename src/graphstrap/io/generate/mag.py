@@ -27,8 +27,8 @@ from torch import Tensor
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph, Splits
 from graphstrap.graph.blocks import row_starts
-from graphstrap.graph.csr import count_columns, neighbour_means, turn
-from graphstrap.graph.edge_table import Cleaning
+from graphstrap.graph.csr import count_columns, neighbour_means, transposed_ranges
+from graphstrap.graph.edge_list import Cleaning
 from graphstrap.graph.keep import hash32
 from graphstrap.io.generate.mag_plan import (
     FIRST_YEAR,
@@ -147,7 +147,9 @@ class _Filler:
 
     def turned(self, half: Half, relation: int, bases: Tensor, *, first_source: int) -> None:
         """Edges into the columns of a half, whose rows are sources."""
-        for part in turn(half.indptr, half.indices, num_columns=half.num_columns, max_edges=self.max_edges):
+        for part in transposed_ranges(
+            half.indptr, half.indices, num_columns=half.num_columns, max_edges=self.max_edges
+        ):
             starts = part.counts.cumsum(0) - part.counts
             shifts = torch.repeat_interleave(bases[part.begin : part.end] - starts, part.counts)
             places = shifts + torch.arange(len(shifts), device=bases.device)

@@ -1,4 +1,8 @@
-"""Edges on their way into a graph: made undirected, sorted, merged, and what was done to them counted."""
+"""Edges on their way into a graph: made undirected, sorted, merged, and what was done to them counted.
+
+One sort by (target, source, type) brings together an edge, its duplicates and, in an undirected graph, the reverses of
+the opposite ones. Of those, edges that were given come first and win. `io/prepare.py` does the same on disk.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +22,8 @@ _NUMBER_THE_NODES = (
     "number the nodes from 0 up and give their names as ids=..., or read a table with names in it by gs.read_tables"
 )
 _NUMBER_THE_CLASSES = "number the classes from 0 up, -1 for none, and give their names as class_names=..."
-_NAMES_ELSEWHERE = {"y": "labels", "edge_attr": "edge_columns", "weight": "edge_weights"}
 _NUMBER_THE_TYPES = "number the types from 0 up and give their names as edge_type_names=..."
+_NAMES_ELSEWHERE = {"y": "labels", "edge_attr": "edge_columns", "weight": "edge_weights"}
 
 
 @dataclass(frozen=True)
@@ -27,8 +31,8 @@ class Cleaning:
     """What was done to the edges on the way in, and what may be wrong with their ids.
 
     Args:
-        num_edges_given: all of them, also those that name an unknown node.
-        num_unknown_dropped: those that name a node which the nodes table lacks.
+        num_edges_given: all edges, also those that name an unknown node.
+        num_unknown_dropped: edges that name a node which the nodes table lacks.
         num_ids_in_both: ids in both id columns, where these have names as of nodes of two kinds.
     """
 
@@ -39,9 +43,15 @@ class Cleaning:
     num_unknown_dropped: int = 0
     num_ids_in_both: int = 0
 
-    def with_unknown(self, number: int) -> Cleaning:
-        """So many edges more were given, and dropped since they name an unknown node."""
-        return replace(self, num_edges_given=self.num_edges_given + number, num_unknown_dropped=number)
+    @classmethod
+    def of(cls, *, num_given: int, num_loops: int, num_distinct: int, num_edges: int) -> Cleaning:
+        """From the numbers of edges: given, self-loops dropped, distinct ones without reverses, and all in the end."""
+        return cls(num_given, num_loops, num_given - num_loops - num_distinct, num_edges - num_distinct)
+
+    def with_ids(self, *, num_unknown: int = 0, num_in_both: int = 0) -> Cleaning:
+        """With the edges that were dropped before because they name an unknown node, and the ids in both columns."""
+        num_given = self.num_edges_given + num_unknown
+        return replace(self, num_edges_given=num_given, num_unknown_dropped=num_unknown, num_ids_in_both=num_in_both)
 
     def __str__(self) -> str:
         done = [
@@ -50,9 +60,7 @@ class Cleaning:
             f"{_counted(self.num_reverse_edges_added, 'reverse edge')} added" if self.num_reverse_edges_added else "",
             f"{_counted(self.num_duplicates_merged, 'duplicate')} merged" if self.num_duplicates_merged else "",
         ]
-        said = f"{_counted(self.num_edges_given, 'edge')} given; " + (
-            ", ".join(d for d in done if d) or "nothing to clean"
-        )
+        said = f"{_counted(self.num_edges_given, 'edge')} given; {', '.join(filter(None, done)) or 'nothing to clean'}"
         if not self.num_ids_in_both:
             return said
         return (
@@ -66,8 +74,8 @@ def _counted(number: int, noun: str) -> str:
 
 
 @dataclass(frozen=True)
-class EdgeTable:
-    """Aligned columns, one row per edge; every step returns a new table."""
+class EdgeList:
+    """Aligned columns, one entry per edge; every step returns a new list."""
 
     source: Tensor
     target: Tensor
@@ -75,94 +83,87 @@ class EdgeTable:
     weights: Tensor | None
     times: Tensor | None
     columns: Tensor | None
+    is_reverse: Tensor  # False for edges that were given
 
     @classmethod
-    def of(cls, source: Any, target: Any, *, types: Any, weights: Any, times: Any, columns: Any) -> EdgeTable:
+    def of(cls, source: Any, target: Any, *, types: Any, weights: Any, times: Any, columns: Any) -> EdgeList:
         """From whatever can become tensors; only the two columns of node numbers must be there."""
+        source = as_integers("source", source)
         return cls(
-            source=as_integers("source", source),
+            source=source,
             target=as_integers("target", target),
             types=None if types is None else as_integers("edge_types", types),
-            weights=as_floats("edge_weights", weights),
+            weights=_as_floats("edge_weights", weights),
             times=None if times is None else as_numbers("edge_times", times, fix="give seconds or years"),
-            columns=as_floats("edge_columns", columns),
+            columns=_as_floats("edge_columns", columns),
+            is_reverse=torch.zeros(len(source), dtype=torch.bool),
         )
 
-    def select(self, index: Tensor) -> EdgeTable:
-        chosen: list[Any] = [None if column is None else column[index] for column in self._all()]
-        return EdgeTable(*chosen)
+    def select(self, index: Tensor) -> EdgeList:
+        chosen: list[Any] = [None if column is None else column[index] for column in vars(self).values()]
+        return EdgeList(*chosen)
 
-    def with_reverse(self, names: tuple[str, ...]) -> tuple[EdgeTable, tuple[str, ...]]:
-        types = self.types
-        if types is not None:
-            types = torch.cat([types, types + len(names)])
-            names = names + tuple(f"reverse_{name}" for name in names)
-        twice = [None if column is None else torch.cat([column, column]) for column in self._all()[3:]]
-        source, target = torch.cat([self.source, self.target]), torch.cat([self.target, self.source])
-        return EdgeTable(source, target, types, *twice), names
+    def with_reverse(self, num_types: int) -> EdgeList:
+        """The edges, then their reverses, whose types follow the others."""
+        twice = {name: None if c is None else torch.cat([c, c]) for name, c in vars(self).items()}
+        twice |= {
+            "source": torch.cat([self.source, self.target]),
+            "target": torch.cat([self.target, self.source]),
+            "types": None if self.types is None else torch.cat([self.types, self.types + num_types]),
+            "is_reverse": torch.cat([self.is_reverse, ~self.is_reverse]),
+        }
+        return EdgeList(**twice)  # type: ignore[arg-type]
 
-    def sorted(self, num_nodes: int) -> EdgeTable:
+    def sorted(self, num_nodes: int) -> EdgeList:
         """By destination, then source, then type; equal ones stay in the order given."""
-        table = self if self.types is None else self.select(torch.sort(self.types, stable=True).indices)
-        return table.select(torch.sort(table._keys(num_nodes), stable=True).indices)
+        edges = self if self.types is None else self.select(torch.sort(self.types, stable=True).indices)
+        return edges.select(torch.sort(edges.target * num_nodes + edges.source, stable=True).indices)
 
-    def firsts(self, num_nodes: int) -> EdgeTable:
-        """Of a sorted table: the first row of each (source, target, type)."""
-        return self.select(self._is_first(num_nodes))
+    def merged(self) -> EdgeList:
+        """Of a sorted list: the first edge of each (source, target, type), with the sum of their weights.
 
-    def merged(self, num_nodes: int) -> EdgeTable:
-        """Of a sorted table: one row for each (source, target, type), its weights added up."""
-        table = self.firsts(num_nodes)
-        if self.weights is None or len(table.source) == len(self.source):
-            return table
-        group = self.groups(num_nodes)
-        return replace(table, weights=torch.zeros(len(table.source)).index_add_(0, group, self.weights))
-
-    def groups(self, num_nodes: int) -> Tensor:
-        """Of a sorted table: which (source, target, type) each row belongs to, counted from 0."""
-        return self._is_first(num_nodes).long().cumsum(0) - 1
-
-    def _is_first(self, num_nodes: int) -> Tensor:
-        keys = self._keys(num_nodes)
-        is_first = torch.ones(len(keys), dtype=torch.bool)
-        is_first[1:] = keys[1:] != keys[:-1]
+        Reverses come after edges that were given, and add nothing to their weights.
+        """
+        is_first = torch.ones(len(self.source), dtype=torch.bool)
+        is_first[1:] = (self.source[1:] != self.source[:-1]) | (self.target[1:] != self.target[:-1])
         if self.types is not None:
             is_first[1:] |= self.types[1:] != self.types[:-1]
-        return is_first
-
-    def _keys(self, num_nodes: int) -> Tensor:
-        return self.target * num_nodes + self.source
-
-    def _all(self) -> list[Tensor | None]:
-        return [self.source, self.target, self.types, self.weights, self.times, self.columns]
+        edges = self.select(is_first.nonzero().squeeze(1))
+        if self.weights is None or len(edges.source) == len(self.source):
+            return edges
+        group = is_first.long().cumsum(0) - 1
+        counted = self.weights.masked_fill(self.is_reverse != edges.is_reverse[group], 0)
+        sums = torch.zeros(len(edges.source)).index_add_(0, group, counted)
+        return replace(edges, weights=sums)
 
 
 def clean_edges(
-    table: EdgeTable, type_names: tuple[str, ...], num_nodes: int, *, directed: bool, self_loops: str, duplicates: str
-) -> tuple[EdgeTable, tuple[str, ...], Cleaning]:
-    """A sorted table as a graph takes it, the names of its types, and what was done; see `Graph.from_edges`."""
-    check_choice("self_loops", self_loops, ("drop", "keep"))
-    check_choice("duplicates", duplicates, ("merge", "keep"))
-    num_given = len(table.source)
+    edges: EdgeList, type_names: tuple[str, ...], num_nodes: int, *, directed: bool, self_loops: str, duplicates: str
+) -> tuple[EdgeList, tuple[str, ...], Cleaning]:
+    """A sorted list as a graph takes it, the names of its types, and what was done; see `Graph.from_edges`."""
+    for name, value, choices in (
+        ("self_loops", self_loops, ("drop", "keep")),
+        ("duplicates", duplicates, ("merge", "keep")),
+    ):
+        if value not in choices:
+            raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+    num_given = len(edges.source)
     if self_loops == "drop":
-        table = table.select(table.source != table.target)
-    num_without_loops = len(table.source)
-    table = table.sorted(num_nodes)
-    if duplicates == "merge":
-        table = table.merged(num_nodes)
-    num_distinct = len(table.source)
+        edges = edges.select(edges.source != edges.target)
+    num_loops = num_given - len(edges.source)
     if not directed:
-        table, type_names = table.with_reverse(type_names)
-        table = table.sorted(num_nodes)
-        if duplicates == "merge":
-            table = table.firsts(num_nodes)
-    cleaning = Cleaning(
-        num_edges_given=num_given,
-        num_self_loops_dropped=num_given - num_without_loops,
-        num_duplicates_merged=num_without_loops - num_distinct,
-        num_reverse_edges_added=len(table.source) - num_distinct,
-    )
-    return table, type_names, cleaning
+        edges, type_names = edges.with_reverse(len(type_names)), with_reverse_names(type_names)
+    edges = edges.sorted(num_nodes)
+    if duplicates == "merge":
+        edges = edges.merged()
+    num_edges, num_distinct = len(edges.source), int((~edges.is_reverse).sum())
+    cleaning = Cleaning.of(num_given=num_given, num_loops=num_loops, num_distinct=num_distinct, num_edges=num_edges)
+    return edges, type_names, cleaning
+
+
+def with_reverse_names(type_names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of edge types, then those of their reverses."""
+    return type_names + tuple(f"reverse_{name}" for name in type_names)
 
 
 def as_numbers(name: str, values: Any, *, fix: str, dtype: torch.dtype | None = None) -> Tensor:
@@ -200,13 +201,13 @@ def as_labels(values: Any) -> Tensor:
     return labels.long()
 
 
-def as_floats(name: str, values: Any) -> Tensor | None:
+def _as_floats(name: str, values: Any) -> Tensor | None:
     return None if values is None else as_numbers(name, values, fix="give a number for each edge", dtype=torch.float32)
 
 
-def count_nodes(table: EdgeTable, num_nodes: int | None, *, num_rows: int) -> int:
+def count_nodes(edges: EdgeList, num_nodes: int | None, *, num_rows: int) -> int:
     """The number of nodes given, else the least that has room for every edge and every row of features or labels."""
-    source, target = table.source, table.target
+    source, target = edges.source, edges.target
     if len(source) != len(target):
         raise ValueError(f"source and target must be aligned, got {len(source)} and {len(target)} values")
     largest = int(torch.maximum(source.max(), target.max())) if len(source) else -1
@@ -217,11 +218,6 @@ def count_nodes(table: EdgeTable, num_nodes: int | None, *, num_rows: int) -> in
     if largest >= num_nodes:
         raise ValueError(f"an edge names node {largest}, but num_nodes is {num_nodes}")
     return num_nodes
-
-
-def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
 
 
 def numbers_as_names(types: Tensor) -> tuple[str, ...]:
