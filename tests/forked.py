@@ -12,7 +12,9 @@ from typing import Any
 import torch
 
 CONTEXT = get_context("forkserver")
-CONTEXT.set_forkserver_preload(["graphstrap.cli._app", "torch.distributed.nn", "scipy.sparse", "duckdb", "pytest"])
+CONTEXT.set_forkserver_preload(
+    ["graphstrap.cli._app", "graphstrap.report.build", "torch.distributed.nn", "scipy.sparse", "duckdb", "pytest"]
+)
 
 
 def exit_code_of(function: Callable[..., int], *arguments: Any, seconds: float = 120.0) -> int:

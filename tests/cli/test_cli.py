@@ -19,7 +19,7 @@ from conftest import make_communities
 from safetensors import safe_open
 
 from forked import exit_code_of
-from graphstrap.cli._app import VERBS, run
+from graphstrap.cli._app import run
 
 FAST = [
     *("--set", "encoder.hidden_sizes=[16]", "--set", "encoder.embedding_size=8", "--set", "train.steps=30"),
@@ -411,9 +411,3 @@ def wait_until(condition: Any, *, seconds: float = 60.0) -> None:
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert condition()
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_help_of_every_verb(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([verb, "--help"]) == 0
-    assert "Usage" in capsys.readouterr().out

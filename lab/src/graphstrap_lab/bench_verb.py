@@ -7,14 +7,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from graphstrap.cli import _options as o
-from graphstrap.cli._app import stoppable
-from graphstrap.ops import resolve_device
 
-# What measures is imported by the verb that needs it: PyTorch Geometric alone takes seconds to import.
+# Each verb imports what it needs, so that --help comes at once.
 
 bench = typer.Typer(
     help="Measure speed, memory and accuracy on this machine.", no_args_is_help=True, rich_markup_mode=None
@@ -30,7 +26,6 @@ To = Annotated[Path | None, typer.Option(help="Also write the rows, hardware and
 
 
 @bench.command()
-@stoppable
 def step(
     names: Names = None,
     datasets: Datasets = None,
@@ -42,6 +37,7 @@ def step(
     as_json: o.AsJson = False,
 ) -> None:
     """Time and peak memory of a training step, ours against plain PyG, in turn in one process."""
+    from graphstrap.ops import resolve_device
     from graphstrap_lab.bench.graphs import default_names
     from graphstrap_lab.bench.record import command_line
     from graphstrap_lab.bench.step import compare_steps
@@ -57,7 +53,6 @@ def step(
 
 
 @bench.command()
-@stoppable
 def scale(
     device: o.Device = "auto",
     max_nodes: Annotated[int | None, typer.Option(help="Stop beyond so many nodes.", min=1)] = None,
@@ -71,6 +66,7 @@ def scale(
     as_json: o.AsJson = False,
 ) -> None:
     """Step time and memory while a graph with hubs and 16 edges a node doubles, until it no longer fits."""
+    from graphstrap.ops import resolve_device
     from graphstrap_lab.bench.record import command_line
     from graphstrap_lab.bench.scale import ScaleSettings, fit_slopes, measure_growth
 
@@ -87,7 +83,6 @@ def scale(
 
 
 @bench.command()
-@stoppable
 def ops(
     names: Names = None,
     datasets: Datasets = None,
@@ -100,6 +95,7 @@ def ops(
     """Each part of a step against its floor: bytes over measured bandwidth, FLOPs over measured rate."""
     from dataclasses import asdict
 
+    from graphstrap.ops import resolve_device
     from graphstrap_lab.bench.graphs import default_names
     from graphstrap_lab.bench.ops import measure_parts
     from graphstrap_lab.bench.rates import measure_rates
@@ -119,7 +115,6 @@ def ops(
 
 
 @bench.command()
-@stoppable
 def table(
     names: Names = None,
     datasets: Datasets = None,
@@ -135,6 +130,7 @@ def table(
     as_json: o.AsJson = False,
 ) -> None:
     """Train by the paper's recipes and evaluate by the protocols `reference` and `paper`."""
+    from graphstrap.ops import resolve_device
     from graphstrap_lab.bench.graphs import is_on_disk
     from graphstrap_lab.bench.record import command_line
     from graphstrap_lab.bench.table import PAPER_GRAPHS, measure_table
@@ -187,6 +183,9 @@ class _Result:
             write_record(self.to, bench=self.bench, command=self.command, rows=self.rows, **self.rest)
 
     def show(self, *, as_json: bool) -> None:
+        from rich.console import Console
+        from rich.table import Table
+
         from graphstrap_lab.bench.cells import CELLS
 
         if as_json:

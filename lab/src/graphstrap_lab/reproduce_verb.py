@@ -7,14 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table as ScreenTable
 
 from graphstrap.cli import _options as o
 from graphstrap.errors import InputError
-from graphstrap.io.files import atomic_write
-from graphstrap.ops import resolve_device
-from graphstrap.train.parallel.workers import joined
 
 if TYPE_CHECKING:
     from graphstrap_lab.reproduce.render import Report
@@ -52,7 +47,9 @@ def reproduce(
     quiet: o.Quiet = False,
 ) -> None:
     """Compute the cells that are missing, then show the table. Finished cells are never computed twice."""
+    from graphstrap.ops import resolve_device
     from graphstrap.ops.memory import parse_bytes
+    from graphstrap.train.parallel.workers import joined
     from graphstrap_lab.reproduce.deadline import Deadline
     from graphstrap_lab.reproduce.ledger import Ledger
     from graphstrap_lab.reproduce.reports import fill, make_report
@@ -129,6 +126,9 @@ def _make_folder(folder: Path) -> None:
 
 
 def _print(report: Report) -> None:
+    from rich.console import Console
+    from rich.table import Table as ScreenTable
+
     from graphstrap_lab.reproduce.render import quick_notice
 
     console = Console(width=None if sys.stdout.isatty() else 200)
@@ -145,6 +145,7 @@ def _print(report: Report) -> None:
 
 
 def _write(report: Report, folder: Path) -> None:
+    from graphstrap.io.files import atomic_write
     from graphstrap_lab.reproduce.render import to_markdown
 
     stem = f"{report.table.name}-quick" if report.quick else report.table.name

@@ -1,13 +1,8 @@
-"""The command line: one file per verb. Results on stdout, progress on stderr, exit code 2 and one sentence for bad
-input."""
+"""The command line: one file per verb. Results go to stdout, progress to stderr; bad input gives exit code 2 and one
+sentence."""
 
 from __future__ import annotations
 
-import sys
+from graphstrap.cli._app import run as main
 
-from graphstrap.cli._app import run
-
-
-def main() -> None:
-    """Entry point of the `graphstrap` command."""
-    sys.exit(run())
+__all__ = ["main"]

@@ -1,56 +1,80 @@
-"""The table of verbs, and what happens when one fails."""
+"""The `graphstrap` program: its verbs, what a signal does to a verb, and exit codes."""
 
 from __future__ import annotations
 
-import functools
+import os
 import signal
 import sys
 import threading
 from collections.abc import Callable
-from importlib.metadata import entry_points
+from inspect import getdoc
 from types import FrameType
+from typing import Annotated, Any
 
 import typer
+import typer.main
+from typer.core import TyperGroup
 
-from graphstrap.cli.card import card
-from graphstrap.cli.datasets import datasets
-from graphstrap.cli.demo import demo
-from graphstrap.cli.embed import embed
-from graphstrap.cli.evaluate import evaluate
-from graphstrap.cli.fit import fit
-from graphstrap.cli.info import info
-from graphstrap.cli.neighbors import neighbors
-from graphstrap.cli.predict import predict
-from graphstrap.cli.prepare import prepare
-from graphstrap.cli.report import report
-from graphstrap.cli.resume import resume
 from graphstrap.errors import DivergedError, InputError, InterruptedTrainingError, LostWorkerError
-from graphstrap.train.parallel.workers import end_with_parent, leave_to_launcher
+from graphstrap.io.registry import Registry
 
-# Ctrl-C and SIGTERM where a verb does not save by itself, as training does: it cleans up, and says so.
+Verb = Callable[..., None] | typer.Typer
+
+# A verb's file imports PyTorch and the like inside its function: --help shows every verb at once.
+VERBS: Registry[Verb] = Registry(
+    "verb",
+    group="graphstrap.verbs",
+    own={
+        name: f"graphstrap.cli.{name}:{name}"
+        for name in (
+            *("demo", "datasets", "fit", "resume", "embed", "predict", "prepare"),
+            *("evaluate", "neighbors", "report", "card", "info"),
+        )
+    },
+)
+LAB_VERBS = ("bench", "reproduce")  # of the package graphstrap-lab
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM, on the way of Ctrl-C: temporary files go, locks are let go of."""
+class _Program(TyperGroup):
+    """The group of all verbs, each imported when it is called."""
 
+    def list_commands(self, ctx: Any) -> list[str]:
+        return VERBS.names()
 
-def stoppable(verb: Callable[..., None]) -> Callable[..., None]:
-    """The verb, ended by a signal with one sentence and the usual exit code."""
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in VERBS:
+            if ctx.resilient_parsing:  # a shell that completes
+                return None
+            if cmd_name in LAB_VERBS:
+                raise InputError(
+                    f"`{cmd_name}` is a verb of the package graphstrap-lab: `pip install graphstrap-lab`, "
+                    "or `pip install ./lab` in a checkout"
+                )
+        verb, host = VERBS.get(cmd_name), typer.Typer(rich_markup_mode=None)
+        if isinstance(verb, typer.Typer):
+            host.add_typer(verb, name=cmd_name)
+        else:  # fit refuses a second source itself, and says what to do
+            host.command(cmd_name, context_settings={"allow_extra_args": cmd_name == "fit"})(verb)
+        return typer.main.get_group(host).commands[cmd_name]
 
-    @functools.wraps(verb)
-    def run(*arguments: object, **options: object) -> None:
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _summary(name)) for name in VERBS])
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a verb. Ctrl-C or SIGTERM ends it with one sentence and the usual exit code."""
         in_main = threading.current_thread() is threading.main_thread()
-        terminated = False  # remembered: on its way through a library the exception may become another
+        terminated = False  # remembered: a library may turn the KeyboardInterrupt into another one
 
         def terminate(number: int, frame: FrameType | None) -> None:
             nonlocal terminated
             terminated = True
-            raise Terminated
+            raise KeyboardInterrupt
 
         before = signal.signal(signal.SIGTERM, terminate) if in_main else None
         try:
-            verb(*arguments, **options)
-        except InterruptedTrainingError as stop:  # noticed by training, which ended a step first
+            return super().invoke(ctx)
+        except InterruptedTrainingError as stop:  # training has ended its step first
             print(f"graphstrap: {stop}", file=sys.stderr)
             raise typer.Exit(130) from stop
         except KeyboardInterrupt as stop:
@@ -60,53 +84,53 @@ def stoppable(verb: Callable[..., None]) -> Callable[..., None]:
             if in_main:
                 signal.signal(signal.SIGTERM, before)
 
-    return run
+
+def _summary(name: str) -> str:
+    """One line about a verb. A plugin is not imported for it."""
+    if VERBS.is_own(name):
+        return (getdoc(VERBS.get(name)) or "").partition("\n\n")[0].replace("\n", " ")
+    return f"Added by {VERBS.origin(name)}."
 
 
-VERBS: dict[str, Callable[..., None]] = {
-    "demo": demo,
-    "datasets": datasets,
-    "fit": fit,
-    "resume": resume,
-    "embed": embed,
-    "predict": predict,
-    "prepare": prepare,
-    "evaluate": evaluate,
-    "neighbors": neighbors,
-    "report": report,
-    "card": card,
-    "info": info,
-}
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from graphstrap.run.environment import graphstrap_version
+
+        print(f"graphstrap {graphstrap_version()}")
+        raise typer.Exit
+
 
 app = typer.Typer(
-    help="Learn node embeddings of any graph without labels, by bootstrapping (BGRL).",
-    no_args_is_help=True,
-    add_completion=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    cls=_Program, no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, rich_markup_mode=None
 )
-for _name, _verb in VERBS.items():
-    app.command(_name, context_settings={"allow_extra_args": _verb is fit})(stoppable(_verb))  # fit says what to do
-for _entry in entry_points(group="graphstrap.verbs"):
-    _found = _entry.load()
-    if isinstance(_found, typer.Typer):
-        app.add_typer(_found, name=_entry.name)
-    else:
-        app.command(_entry.name)(stoppable(_found))
+
+
+@app.callback()
+def program(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Learn node embeddings of any graph without labels, by bootstrapping (BGRL)."""
 
 
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    end_with_parent()
+    if "GRAPHSTRAP_PARENT" in os.environ:  # a worker, or training that is supervised
+        from graphstrap.train.parallel.workers import end_with_parent
+
+        end_with_parent()
     given = sys.argv[1:] if arguments is None else arguments
     try:
-        app(args=given, obj=list(given), standalone_mode=True)
+        app(args=given, obj=list(given), prog_name="graphstrap")
     except SystemExit as finished:
         return int(finished.code or 0)
     except (InputError, DivergedError) as error:
         print(f"graphstrap: {error}", file=sys.stderr)
         return 2
     except LostWorkerError as error:
+        from graphstrap.train.parallel.workers import leave_to_launcher
+
         print(f"graphstrap: {error}", file=sys.stderr)
         leave_to_launcher()
         return 1

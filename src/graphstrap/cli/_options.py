@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 
-from graphstrap.api.ensemble import fold_folders
-from graphstrap.api.estimator import BGRL
-from graphstrap.api.seeds import seed_folders
-from graphstrap.errors import InputError
-from graphstrap.evaluation.protocols import PROTOCOLS
-from graphstrap.graph import Graph
-from graphstrap.io.source import Source
-from graphstrap.run.folder import Run
-from graphstrap.train.parallel.partition import load_for
-from graphstrap.train.parallel.ray import launch_on_ray
-from graphstrap.train.parallel.workers import ALONE, Workers, is_worker, launch
+from graphstrap.errors import InputError, InterruptedTrainingError
+
+if TYPE_CHECKING:
+    from graphstrap.api.estimator import BGRL
+    from graphstrap.graph import Graph
+    from graphstrap.io.source import Source
+    from graphstrap.run.folder import Run
+    from graphstrap.train.parallel.workers import Workers
 
 RunFolder = Annotated[Path, typer.Argument(metavar="DIR", help="A run folder that `graphstrap fit` made.")]
 Edges = Annotated[str | None, typer.Option(help="Edge table: CSV or Parquet, or a glob of several files.")]
@@ -35,28 +32,44 @@ NumWorkers = Annotated[
 ]
 Engine = Annotated[str, typer.Option(help="What starts the workers: torch, or ray (extra `ray`).")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no notes.")]
-
 IgnoreColumns = Annotated[str | None, typer.Option(help="Columns to leave out, separated by commas.")]
 IgnoreUnknownNodes = Annotated[bool, typer.Option("--ignore-unknown-nodes", help="Drop edges that name unknown nodes.")]
+PROTOCOL_NAMES = (
+    "paper, reference, public, adamw, adamw-reference, auc, knn, clustering, links (trains anew)"  # for help texts
+)
 
 
-def launched(context: typer.Context, num_workers: int) -> None:
-    """Where several workers are asked for and this is none of them yet: run the same command in each, and leave."""
-    if num_workers > 1 and not is_worker():
-        raise typer.Exit(launch(context.find_root().obj, num_workers))
-
-
-def launched_by(engine: str, context: typer.Context, num_workers: int, *, run: Path, on: torch.device) -> None:
-    """`launched`, by torchrun's launcher or by Ray."""
+def launched(
+    context: typer.Context, num_workers: int, *, engine: str = "torch", run: Path | None = None, on_gpus: bool = False
+) -> None:
+    """Where several workers are asked for and this process is none of them: run the same command in each, and exit.
+    The engine `ray` needs the run folder, and starts a single worker too."""
     if engine not in ("torch", "ray"):
         raise InputError(f"--engine is torch or ray, got {engine!r}")
-    if engine == "torch":
-        launched(context, num_workers)
-    elif not is_worker():
-        from graphstrap.cli._app import run as run_command
+    if engine == "torch" and num_workers == 1:
+        return
+    from graphstrap.train.parallel.workers import is_worker, launch
 
-        work = partial(run_command, context.find_root().obj)
-        raise typer.Exit(launch_on_ray(work, run=run, num_workers=num_workers, on_gpus=on.type == "cuda"))
+    arguments = context.find_root().obj
+    if is_worker():
+        return
+    if engine == "torch":
+        raise typer.Exit(launch(arguments, num_workers))
+    from graphstrap.cli._app import run as run_command
+    from graphstrap.train.parallel.ray import launch_on_ray
+
+    assert run is not None
+    raise typer.Exit(launch_on_ray(partial(run_command, arguments), run=run, num_workers=num_workers, on_gpus=on_gpus))
+
+
+@contextmanager
+def resumable(run: Path, *, quiet: bool = False) -> Iterator[None]:
+    """Training that a signal stops says how to go on, and ends with the exit code of the stop."""
+    try:
+        yield
+    except InterruptedTrainingError as stop:
+        note(f"{stop}, saved: go on with `graphstrap resume {run}`", quiet=quiet)
+        raise typer.Exit(stop.exit_code) from stop
 
 
 def names(text: str | None) -> tuple[str, ...] | None:
@@ -75,20 +88,25 @@ def print_json(value: Any) -> None:
 
 
 def last_loss(runs: Sequence[Run]) -> str:
-    """`, loss 0.1234`: the mean of what the runs have logged last; nothing where a log is gone."""
+    """`, loss 0.1234`: the mean of the last losses in the runs' logs; "" if there are none."""
     losses = [loss for run in runs if (loss := run.last_logged("loss")) is not None]
     return f", loss {sum(losses) / len(losses):.4f}" if losses else ""
 
 
 def load_graph_of(
-    run: Run, *, quiet: bool = False, loaded: dict[Source, Graph] | None = None, workers: Workers = ALONE
+    run: Run, *, quiet: bool = False, loaded: dict[Source, Graph] | None = None, workers: Workers | None = None
 ) -> Graph:
-    """The graph that a run was trained on, as it is now; of one in parts, the part of each of several workers. What is
-    in `loaded` is not loaded again, whatever fold of its labels a run leaves out."""
+    """The graph that a run was trained on, as it is now; for a graph in parts, each of several workers gets its part.
+
+    Graphs in `loaded` are not loaded again: runs that leave out different folds of the labels share one.
+    """
+    from graphstrap.io.source import Source
+    from graphstrap.train.parallel.partition import load_for
+
     source, loaded = Source.from_dict(run.info["source"], run=run.folder), {} if loaded is None else loaded
     whole = replace(source, fold=None, options=source.options.of_a_run())
     if whole not in loaded:
-        loaded[whole] = whole.load() if workers.size == 1 else load_for(whole, workers)
+        loaded[whole] = whole.load() if workers is None or workers.is_alone else load_for(whole, workers)
     graph = loaded[whole]
     if not graph.has_fingerprint(run.info["graph"]["fingerprint"]):
         note(f"note: the graph has changed since {run.folder} was trained; this is the graph as it is now", quiet=quiet)
@@ -96,7 +114,9 @@ def load_graph_of(
 
 
 def check_protocols(protocols: Sequence[str]) -> None:
-    """Refuse a name that is no protocol, before anything is read."""
+    """Refuse an unknown protocol before anything is read."""
+    from graphstrap.evaluation.protocols import PROTOCOLS
+
     for name in protocols:
         if name not in (*PROTOCOLS, "links"):
             known = f"{', '.join(PROTOCOLS)}, or links (which trains anew)"
@@ -105,6 +125,9 @@ def check_protocols(protocols: Sequence[str]) -> None:
 
 def check_one_run(folder: Path) -> None:
     """Refuse a folder of several runs."""
+    from graphstrap.api.ensemble import fold_folders
+    from graphstrap.api.seeds import seed_folders
+
     several = seed_folders(folder) or fold_folders(folder)
     if several:
         raise InputError(
@@ -116,7 +139,9 @@ def open_run(
     folder: Path, *, device: str, quiet: bool = False, loaded: dict[Source, Graph] | None = None
 ) -> tuple[BGRL, Graph]:
     """A finished run's model and graph; for `loaded` see `load_graph_of`."""
+    from graphstrap.api.estimator import BGRL
+    from graphstrap.run.folder import Run
+
     check_one_run(folder)
     run = Run.open(folder)
-    model = BGRL.load(folder, device=device)
-    return model, load_graph_of(run, quiet=quiet, loaded=loaded)
+    return BGRL.load(folder, device=device), load_graph_of(run, quiet=quiet, loaded=loaded)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
 from inspect import Parameter, signature
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from graphstrap.cli import _options as o
-from graphstrap.io.columns import TableOptions
+
+if TYPE_CHECKING:
+    from graphstrap.io.columns import TableOptions
 
 Column = str | None
 
@@ -39,6 +40,8 @@ def table_options(
     ] = False,
     ignore_unknown_nodes: o.IgnoreUnknownNodes = False,
 ) -> TableOptions:
+    from graphstrap.io.columns import TableOptions
+
     return TableOptions(
         source=source_column,
         target=target_column,
@@ -58,17 +61,10 @@ def table_options(
 
 
 def with_table_options(verb: Callable[..., None]) -> Callable[..., None]:
-    """The verb with all of these options, in the place of its parameter `tables`, which is what they come to."""
-    shared = signature(table_options, eval_str=True).parameters
-
-    @wraps(verb)
-    def run(**given: Any) -> None:
-        tables = table_options(**{name: given.pop(name) for name in shared})
-        verb(**given, tables=tables)
-
-    parameters: list[Parameter] = []
-    for one in signature(verb, eval_str=True).parameters.values():
-        parameters += [one] if one.name != "tables" else [p.replace(kind=one.kind) for p in shared.values()]
-    run.__signature__ = signature(verb).replace(parameters=parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
-    return run
+    """Declare all of these, before the last option, for a verb that takes them as `**columns` and calls
+    `table_options(**columns)`."""
+    given = signature(verb, eval_str=True)
+    columns = signature(table_options, eval_str=True, locals={"TableOptions": object}).parameters
+    *first, last = [one for one in given.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
+    verb.__signature__ = given.replace(parameters=[*first, *columns.values(), last])  # type: ignore[attr-defined]
+    return verb

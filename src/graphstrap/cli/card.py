@@ -8,11 +8,6 @@ from typing import Annotated
 import typer
 
 from graphstrap.cli import _options as o
-from graphstrap.evaluation.protocols import evaluate, has_seen_test_labels
-from graphstrap.evaluation.rows import has_published_splits
-from graphstrap.report.card import check_model_folder, write_model_folder
-from graphstrap.report.scores import why_no_classes
-from graphstrap.run.folder import Run
 
 
 def card(
@@ -22,6 +17,12 @@ def card(
     quiet: o.Quiet = False,
 ) -> None:
     """Write config.json, model.safetensors and a README.md that says what it is and how good, in the Hub's layout."""
+    from graphstrap.evaluation.protocols import evaluate, has_seen_test_labels
+    from graphstrap.evaluation.rows import has_published_splits
+    from graphstrap.report.card import check_model_folder, write_model_folder
+    from graphstrap.report.scores import why_no_classes
+    from graphstrap.run.folder import Run
+
     check_model_folder(to)
     model, graph = o.open_run(folder, device=device, quiet=quiet)
     able = ["paper"] + (["public"] if has_published_splits(graph) else [])

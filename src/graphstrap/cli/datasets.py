@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from graphstrap.cli import _options as o
-from graphstrap.io.datasets import describe
 
 
 def datasets(as_json: o.AsJson = False) -> None:
     """List the datasets that `fit` knows by name."""
+    from graphstrap.io.datasets import describe
+
     found = describe()
     if as_json:
         o.print_json([asdict(entry) for entry in found])

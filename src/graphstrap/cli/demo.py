@@ -6,17 +6,9 @@ import time
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 
-from graphstrap.api.estimator import BGRL, random_init
-from graphstrap.api.neighbors import find_neighbors, find_node
 from graphstrap.cli import _options as o
-from graphstrap.evaluation.protocols import evaluate
-from graphstrap.graph import Graph
-from graphstrap.io.datasets import load
-from graphstrap.io.files import check_folder
-from graphstrap.report.picture import draw_map
 
 _NUM_SPLITS = 3
 _SHOWN = ("statistics.mean", "json.dumps", "posixpath.join")
@@ -30,38 +22,40 @@ def demo(
     quiet: o.Quiet = False,
 ) -> None:
     """Learn the standard library's call graph without labels, then see what the embedding knows."""
+    from graphstrap.api.estimator import BGRL, random_init
+    from graphstrap.api.neighbors import find_neighbors, find_node
+    from graphstrap.evaluation.protocols import evaluate
+    from graphstrap.io.datasets import load
+    from graphstrap.io.files import check_folder
+    from graphstrap.report.picture import draw_map
+
     check_folder(picture)
     started = time.monotonic()
     quiet = quiet or as_json
     o.note("reading the call graph of Python's standard library", quiet=quiet)
     graph = load("stdlib")
-    o.note(
-        f"{graph.num_nodes:,} functions, {graph.num_edges // 2:,} calls, {graph.num_classes} modules",
-        quiet=quiet,
-    )
+    sizes = f"{graph.num_nodes:,} functions, {graph.num_edges // 2:,} calls, {graph.num_classes} modules"
+    o.note(sizes, quiet=quiet)
     model = BGRL(seed=seed, device="cpu", settings={"train.steps": steps}).fit(graph, progress=not quiet)
     h = model.embed(graph)
     assert graph.x is not None
     untrained = random_init(graph, model.recipe_, seed=seed, device="cpu")
     candidates = {"raw": graph.x, "random_init": untrained, "bgrl": h}
-    rows = {name: evaluate(each, graph, num_runs=_NUM_SPLITS).mean for name, each in candidates.items()}
+    found = {name: evaluate(each, graph, num_runs=_NUM_SPLITS).mean for name, each in candidates.items()}
     assert graph.labels is not None
     title = "Functions of Python's standard library, by what they call and how they are written"
     draw_map(h, graph.labels.numpy(), graph.class_names or (), picture, title=title)
     seconds = round(time.monotonic() - started, 1)
     if as_json:
-        o.print_json({"dataset": "stdlib", **{name: round(mean, 2) for name, mean in rows.items()}, "seconds": seconds})
+        o.print_json({"dataset": "stdlib", **{name: round(one, 2) for name, one in found.items()}, "seconds": seconds})
         return
     print(
         f"Which module is a function from? Protocol paper: linear probe, 10 % of the labels, {_NUM_SPLITS} splits, in %"
     )
-    for name, mean in rows.items():
+    for name, mean in found.items():
         print(f"  {name.replace('_', ' '):12s} {mean:5.1f}")
     for name in _SHOWN:
-        print(f"nearest to {name}: {', '.join(_neighbors(graph, h, name))}")
+        nearest = find_neighbors(h, find_node(graph, name), k=6)
+        print(f"nearest to {name}: {', '.join(str(graph.external_ids[i]) for i, _ in nearest)}")
     print(f"picture: {picture}")
     print(f"{seconds} s")
-
-
-def _neighbors(graph: Graph, h: np.ndarray[tuple[int, ...], np.dtype[np.float32]], name: str) -> list[str]:
-    return [str(graph.external_ids[i]) for i, _ in find_neighbors(h, find_node(graph, name), k=6)]

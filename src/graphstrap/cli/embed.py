@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from graphstrap.api.embed import WAYS
-from graphstrap.api.estimator import BGRL
-from graphstrap.api.shards import write_shards
 from graphstrap.cli import _options as o
 from graphstrap.errors import InputError
-from graphstrap.io.export import check_embeddings_path, write_embeddings
-from graphstrap.io.source import Source
-from graphstrap.ops import resolve_device
-from graphstrap.run.folder import Run
-from graphstrap.train.parallel.workers import is_worker, joined
 
 
 def embed(
@@ -48,6 +40,15 @@ def embed(
     New edges may name nodes of the run's own graph: then the new nodes are embedded within it, if it is a graph of one
     node type. For several types, give the tables of the whole graph: old nodes and edges, and the new ones.
     """
+    from graphstrap.api.embed import WAYS
+    from graphstrap.api.estimator import BGRL
+    from graphstrap.api.shards import write_shards
+    from graphstrap.io.export import check_embeddings_path, write_embeddings
+    from graphstrap.io.source import Source
+    from graphstrap.ops import resolve_device
+    from graphstrap.run.folder import Run
+    from graphstrap.train.parallel.workers import is_worker, joined
+
     if how not in WAYS:
         raise InputError(f"--how must be one of {', '.join(WAYS)}, got {how!r}")
     if rows_per_file and edges is not None:
@@ -58,45 +59,31 @@ def embed(
         check_embeddings_path(to)
     o.launched(context, workers)
     o.check_one_run(folder)
-    run = Run.open(folder)
-    model = BGRL.load(folder, device=device)
+    run, model = Run.open(folder), BGRL.load(folder, device=device)
     if edges is None and nodes is not None:
         raise InputError("--nodes needs --edges: give the edges of the new nodes")
     if rows_per_file:
         on = resolve_device(device)
         with joined(on) as several:
             graph = o.load_graph_of(run, quiet=quiet or not several.is_first, workers=several)
-            width = write_shards(
-                model.model_,
-                graph,
-                to,
-                device=on,
-                rows_per_shard=rows_per_file,
-                ending=file_format,
-                how=how,
-                workers=several,
-            )
+            options: dict[str, Any] = {"rows_per_shard": rows_per_file, "ending": file_format, "how": how}
+            width = write_shards(model.model_, graph, to, device=on, workers=several, **options)
         if several.is_first:
             print(f"{to}: {graph.num_nodes:,} nodes, {width} columns, {rows_per_file:,} nodes a file")
         return
+    wanted = None
     if edges is None:
-        graph, wanted = o.load_graph_of(run, quiet=quiet), None
+        graph = o.load_graph_of(run, quiet=quiet)
     else:
-        graph, wanted = Source.from_dict(run.info["source"], run=folder).load_new(
-            edges,
-            nodes,
-            ignore_unknown_nodes=ignore_unknown_nodes,
-            ignore_columns=o.names(ignore_columns) or (),
-        )
-        has_one_type = len(model.model_.transform.sizes) == 1
-        if wanted is None and nodes is not None and has_one_type:
+        source, ignored = Source.from_dict(run.info["source"], run=folder), o.names(ignore_columns) or ()
+        graph, wanted = source.load_new(edges, nodes, ignore_unknown_nodes=ignore_unknown_nodes, ignore_columns=ignored)
+        if wanted is None and nodes is not None and len(model.model_.transform.sizes) == 1:
             o.note(
                 "note: the node table has every node that its edges name, so this is embedded as a graph of its own; "
                 "to embed new nodes within the run's graph, list the new ones alone",
                 quiet=quiet,
             )
-    h = model.embed(graph, how=how)
-    ids = graph.external_ids
+    h, ids = model.embed(graph, how=how), graph.external_ids
     if wanted is not None:
         h, ids = h[wanted], ids[wanted]
     write_embeddings(to, ids, h)

@@ -3,33 +3,23 @@ encoder."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import torch
 import typer
 
-from graphstrap.api.estimator import random_init, score_links
-from graphstrap.api.seeds import evaluate_runs, over_seeds, seed_folders
 from graphstrap.cli import _options as o
 from graphstrap.errors import InputError
-from graphstrap.evaluation.protocols import (
-    PROTOCOLS,
-    SAW_LABELS,
-    Evaluation,
-    has_seen_test_labels,
-)
-from graphstrap.evaluation.protocols import (
-    evaluate as evaluate_embeddings,
-)
-from graphstrap.graph import Graph
-from graphstrap.nn.features import raw_features
+
+if TYPE_CHECKING:
+    from graphstrap.evaluation.protocols import Evaluation
+    from graphstrap.graph import Graph
 
 _ONE_IS_RARE = 80.0  # the other class has more percent than this: where the report takes auc by itself
 
 
 def evaluate(
     folder: o.RunFolder,
-    protocol: Annotated[str, typer.Option(help=f"One of {', '.join(PROTOCOLS)}, links (trains anew).")] = "paper",
+    protocol: Annotated[str, typer.Option(help=f"One of {o.PROTOCOL_NAMES}.")] = "paper",
     runs: Annotated[
         int | None, typer.Option(help="Number of random splits [default: 5; links: 1].", min=1, show_default=False)
     ] = None,
@@ -42,6 +32,12 @@ def evaluate(
     quiet: o.Quiet = False,
 ) -> None:
     """Evaluate a run from its graph's labels, or from hidden edges (links). The protocol is always named."""
+    from graphstrap.api.estimator import random_init, score_links
+    from graphstrap.api.seeds import evaluate_runs, over_seeds, seed_folders
+    from graphstrap.evaluation.protocols import SAW_LABELS, has_seen_test_labels
+    from graphstrap.evaluation.protocols import evaluate as evaluate_embeddings
+    from graphstrap.nn.features import raw_features
+
     o.check_protocols([protocol])
     folders = seed_folders(folder) or [folder]
     model, graph = o.open_run(folders[0], device=device, quiet=quiet)
@@ -102,6 +98,8 @@ def evaluate(
 
 def _largest_class(graph: Graph) -> float:
     """What calling every node by the most frequent class would score, in percent."""
+    import torch
+
     assert graph.labels is not None
     known = graph.labels[graph.labels >= 0]
     return 100.0 * float(torch.bincount(known).max()) / len(known)

@@ -6,33 +6,183 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graphstrap.api.ensemble import begin_folds, fold_folders, resume_folds
-from graphstrap.api.estimator import BGRL
-from graphstrap.api.seeds import fit_seeds, seed_folders
 from graphstrap.cli import _options as o
-from graphstrap.cli._tables import with_table_options
-from graphstrap.cli.resume import resume
-from graphstrap.errors import InputError, InterruptedTrainingError
-from graphstrap.graph import Graph
-from graphstrap.io.columns import TableOptions
-from graphstrap.io.source import Source
-from graphstrap.nn.methods import READS_EDGES
-from graphstrap.ops import resolve_device
-from graphstrap.run.folder import Run, removed_if_refused
-from graphstrap.run.recipe import Recipe, load_recipe
-from graphstrap.run.settings import parse_settings
-from graphstrap.train.log import Mirror, make_mirrors
-from graphstrap.train.parallel.partition import load_for
-from graphstrap.train.parallel.workers import PARENT, Workers, is_worker, joined, num_restarts
+from graphstrap.cli._tables import table_options, with_table_options
+from graphstrap.errors import InputError
 
-# Training in a process of its own that is started again where it is killed, as by a system out of memory.
+if TYPE_CHECKING:
+    from graphstrap.api.estimator import BGRL
+    from graphstrap.graph import Graph
+    from graphstrap.io.source import Source
+
+_MOST_SHOWN = 12  # names of features
+
+
+@with_table_options
+def fit(
+    context: typer.Context,
+    source: Annotated[
+        str | None, typer.Argument(help="A dataset's name (see `datasets`), an .npz file or a store.")
+    ] = None,
+    run: Annotated[Path | None, typer.Option(help="The run folder to make.")] = None,
+    edges: o.Edges = None,
+    nodes: o.Nodes = None,
+    method: Annotated[
+        str | None, typer.Option(help="The method to train [default: the recipe's, mostly bgrl].")
+    ] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="A recipe's name or a TOML file [default: made from the graph].")
+    ] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Replace a setting: train.steps=2000.")] = None,
+    seed: Annotated[int, typer.Option(help="Fixes weights and views.", min=0)] = 0,
+    seeds: Annotated[
+        int, typer.Option(help="Train this many models at once, of seeds SEED, SEED + 1, ...", min=1, max=1000)
+    ] = 1,
+    folds: Annotated[
+        int | None,
+        typer.Option(help="Semi-supervised: train this many models, each without another part of the labels.", min=2),
+    ] = None,
+    folds_of: Annotated[
+        str | None, typer.Option(help="What is cut into folds: val, or all (train and val) [default: val if there is].")
+    ] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="auto, fp32, tf32 or bf16 [default: the recipe's, mostly auto].")
+    ] = None,
+    from_: Annotated[Path | None, typer.Option("--from", help="Start from another run's weights and recipe.")] = None,
+    send_to: Annotated[
+        list[str] | None, typer.Option(help="Also send metrics to tensorboard:FOLDER or mlflow[:EXPERIMENT].")
+    ] = None,
+    restarts: Annotated[
+        int, typer.Option(help="Train in a process of its own; go on where it is killed, at most so often.", min=0)
+    ] = 0,
+    device: o.Device = "auto",
+    workers: o.NumWorkers = 1,
+    engine: o.Engine = "torch",
+    quiet: o.Quiet = False,
+    **columns: Any,
+) -> None:
+    """Train on a graph without looking at its labels; everything lands in a run folder."""
+    from graphstrap.api.estimator import BGRL
+    from graphstrap.api.seeds import fit_seeds, seed_folders
+    from graphstrap.io.source import Source
+    from graphstrap.ops import resolve_device
+    from graphstrap.run.folder import Run
+    from graphstrap.run.recipe import Recipe, load_recipe
+    from graphstrap.run.settings import parse_settings
+    from graphstrap.train.log import make_mirrors
+    from graphstrap.train.parallel.partition import load_for
+    from graphstrap.train.parallel.workers import is_worker, joined, num_restarts
+
+    if context.args:
+        raise InputError(f"fit takes one source, got {context.args[0]} too: give tables with --edges and --nodes")
+    if run is None:
+        raise InputError("name the run folder to make: --run DIR")
+    if run.exists() and num_restarts():  # workers began it, and one of them was killed
+        from graphstrap.cli.resume import resume
+
+        resume(context, run, quiet=quiet)
+        return
+    if run.exists() and not is_worker():
+        raise InputError(f"run folder {run} exists: choose another --run, or go on with `graphstrap resume {run}`")
+    if restarts:
+        raise typer.Exit(supervise(without_restarts(context.obj), run=run, restarts=restarts))
+    if seeds > 1 and from_ is not None:
+        raise InputError("--seeds trains fresh models, --from starts from given weights: choose one of them")
+    if recipe is not None and from_ is not None:
+        raise InputError(
+            "--from takes the other run's recipe with its weights: leave out --recipe, and replace single settings "
+            "with --set"
+        )
+    if seeds > 1 and send_to:
+        raise InputError("--send-to shows one model's metrics, --seeds trains several: choose one of them")
+    if folds is not None and (seeds > 1 or from_ is not None or send_to or workers > 1):
+        raise InputError("--folds trains fresh models one by one: leave out --seeds, --from, --send-to and --workers")
+    if folds_of is not None and folds is None:
+        raise InputError("--folds-of says what --folds cuts: give both")
+    settings = parse_settings(set_ or []) | ({} if method is None else {"method.name": method})
+    if precision is not None:
+        settings["train.precision"] = precision
+    on = resolve_device(device)
+    base = (Recipe() if recipe in (None, "default") else load_recipe(recipe)).with_settings(settings)  # or refused
+    where = Source(source, edges, nodes, table_options(**columns))
+    if from_ is not None:
+        earlier = BGRL.load(from_)
+        estimator = BGRL(recipe=earlier.recipe_, settings=settings, seed=seed, device=device)
+    elif recipe in (None, "default"):
+        earlier, estimator = None, BGRL(settings=settings, seed=seed, device=device)
+    else:
+        earlier, estimator = None, BGRL(recipe=base, seed=seed, device=device)
+    if folds is not None:
+        _fit_folds(estimator, where, run, number=folds, part=folds_of, quiet=quiet)
+        return
+    o.launched(context, workers, engine=engine, run=run, on_gpus=on.type == "cuda")
+    with joined(on) as several:
+        quiet = quiet or not several.is_first
+        mirrors = make_mirrors(send_to or [] if several.is_first else [])
+        graph = load_for(where, several)
+        chosen = estimator.resolve(graph)
+        for line in (*_describe(graph, chosen.encoder.name), *(f"  {reason}" for reason in estimator.reasons_)):
+            o.note(line, quiet=quiet)
+        estimator.set_params(recipe=chosen, settings=None)  # resolved once
+        options: dict[str, Any] = {"run": run, "source": where.to_dict(), "progress": not quiet, "workers": several}
+        with o.resumable(run, quiet=not several.is_first):
+            if seeds > 1:
+                fit_seeds(estimator, graph, seeds=range(seed, seed + seeds), **options)
+            else:
+                estimator.fit(graph, **options, start_from=earlier, mirrors=mirrors)
+    if several.is_first:
+        runs = [Run.open(one) for one in seed_folders(run) or [run]]
+        models = "" if seeds == 1 else f"{seeds} models, "
+        print(f"{run}: {models}trained {chosen.train.steps} steps{o.last_loss(runs)}")
+        if any(spread is not None and spread < 0.01 for spread in (one.last_logged("spread") for one in runs)):
+            o.note(
+                "warning: all nodes have nearly the same embedding: are the features constant, or the graph very small?"
+            )
+        verb = f"embed {run} --to embeddings.parquet" if seeds == 1 else f"evaluate {run}"
+        o.note(f"next: graphstrap {verb}", quiet=quiet)
+
+
+def _fit_folds(estimator: BGRL, where: Source, run: Path, *, number: int, part: str | None, quiet: bool) -> None:
+    """Train a model for each fold, one after the other."""
+    from graphstrap.api.ensemble import begin_folds, fold_folders, resume_folds
+    from graphstrap.run.folder import Run, removed_if_refused
+
+    graph = where.load()
+    for line in _describe(graph):
+        o.note(line, quiet=quiet)
+    begin_folds(estimator, where, graph, run=run, number=number, part=part)
+    with o.resumable(run), removed_if_refused(run, [Run.open(one) for one in fold_folders(run)]):
+        runs = resume_folds(run, graph, progress=not quiet)
+    print(f"{run}: {number} folds, trained {runs[0].recipe.train.steps} steps each{o.last_loss(runs)}")
+    o.note(f"next: graphstrap predict {run} --to labels.parquet", quiet=quiet)
+
+
+def _describe(graph: Graph, encoder: str | None = None) -> Iterator[str]:
+    """Lines that say what was read: which columns are features, so that a label among them is seen; whether there are
+    labels; which columns of edges the encoder does not read."""
+    yield str(graph)
+    yield str(graph.cleaning)
+    if graph.feature_names:
+        shown = ", ".join(graph.feature_names[:_MOST_SHOWN])
+        more = len(graph.feature_names) - _MOST_SHOWN
+        labels = "none" if graph.labels is None else f"{graph.num_classes} classes"
+        yield f"features: {shown}{f' and {more:,} more' if more > 0 else ''}; labels: {labels}"
+    if encoder is not None and graph.edge_column_names:
+        from graphstrap.nn.methods import READS_EDGES
+
+        if encoder not in READS_EDGES:
+            names = ", ".join(graph.edge_column_names)
+            yield (
+                f"note: {encoder} does not read the edges' {names}: take --set encoder.name=gat or mpnn, or make one "
+                "the weight by --weight-column"
+            )
 
 
 def supervise(arguments: list[str], *, run: Path, restarts: int) -> int:
@@ -80,6 +230,8 @@ def without_restarts(arguments: list[str]) -> list[str]:
 
 def _run(command: list[str]) -> int:
     """The exit code, negative where a signal ended it. SIGTERM goes on to it; Ctrl-C reaches it by itself."""
+    from graphstrap.train.parallel.workers import PARENT
+
     process = subprocess.Popen(command, env={**os.environ, PARENT: str(os.getpid())})
 
     def pass_on(number: int, frame: FrameType | None) -> None:
@@ -91,173 +243,3 @@ def _run(command: list[str]) -> int:
     finally:
         signal.signal(signal.SIGTERM, before[0])
         signal.signal(signal.SIGINT, before[1])
-
-
-_MOST_SHOWN = 12  # names of features
-
-
-@with_table_options
-def fit(
-    context: typer.Context,
-    source: Annotated[
-        str | None, typer.Argument(help="A dataset's name (see `datasets`), an .npz file or a store.")
-    ] = None,
-    run: Annotated[Path | None, typer.Option(help="The run folder to make.")] = None,
-    edges: o.Edges = None,
-    nodes: o.Nodes = None,
-    method: Annotated[
-        str | None, typer.Option(help="The method to train [default: the recipe's, mostly bgrl].")
-    ] = None,
-    recipe: Annotated[
-        str | None, typer.Option(help="A recipe's name or a TOML file [default: made from the graph].")
-    ] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="Replace a setting: train.steps=2000.")] = None,
-    seed: Annotated[int, typer.Option(help="Fixes weights and views.", min=0)] = 0,
-    seeds: Annotated[
-        int, typer.Option(help="Train this many models at once, of seeds SEED, SEED + 1, ...", min=1, max=1000)
-    ] = 1,
-    folds: Annotated[
-        int | None,
-        typer.Option(help="Semi-supervised: train this many models, each without another part of the labels.", min=2),
-    ] = None,
-    folds_of: Annotated[
-        str | None, typer.Option(help="What is cut into folds: val, or all (train and val) [default: val if there is].")
-    ] = None,
-    precision: Annotated[
-        str | None, typer.Option(help="auto, fp32, tf32 or bf16 [default: the recipe's, mostly auto].")
-    ] = None,
-    from_: Annotated[Path | None, typer.Option("--from", help="Start from another run's weights and recipe.")] = None,
-    send_to: Annotated[
-        list[str] | None, typer.Option(help="Also send metrics to tensorboard:FOLDER or mlflow[:EXPERIMENT].")
-    ] = None,
-    restarts: Annotated[
-        int, typer.Option(help="Train in a process of its own; go on where it is killed, at most so often.", min=0)
-    ] = 0,
-    device: o.Device = "auto",
-    workers: o.NumWorkers = 1,
-    engine: o.Engine = "torch",
-    *,
-    tables: TableOptions,
-    quiet: o.Quiet = False,
-) -> None:
-    """Train on a graph without looking at its labels; everything lands in a run folder."""
-    if context.args:
-        raise InputError(f"fit takes one source, got {context.args[0]} too: give tables with --edges and --nodes")
-    if run is None:
-        raise InputError("name the folder that the run is to live in: --run DIR")
-    if run.exists() and num_restarts():  # it was begun by workers of whom one was killed
-        resume(context, run, quiet=quiet)
-        return
-    if run.exists() and not is_worker():
-        raise InputError(f"run folder {run} exists: choose another --run, or go on with `graphstrap resume {run}`")
-    if restarts:
-        raise typer.Exit(supervise(without_restarts(context.obj), run=run, restarts=restarts))
-    settings = parse_settings(set_ or []) | ({} if method is None else {"method.name": method})
-    if precision is not None:
-        settings["train.precision"] = precision
-    if seeds > 1 and from_ is not None:
-        raise InputError("--seeds trains fresh models, --from starts from given weights: choose one of them")
-    if recipe is not None and from_ is not None:
-        raise InputError(
-            "--from takes the other run's recipe with its weights: leave out --recipe, and replace single settings "
-            "with --set"
-        )
-    if seeds > 1 and send_to:
-        raise InputError("--send-to shows one model's metrics, --seeds trains several: choose one of them")
-    if folds is not None and (seeds > 1 or from_ is not None or send_to or workers > 1):
-        raise InputError("--folds trains fresh models one by one: leave out --seeds, --from, --send-to and --workers")
-    if folds_of is not None and folds is None:
-        raise InputError("--folds-of says what --folds cuts: give both")
-    on = resolve_device(device)
-    (load_recipe(recipe) if recipe not in (None, "default") else Recipe()).with_settings(settings)  # mistakes show now
-    where = Source(source, edges, nodes, tables)
-    earlier = None if from_ is None else BGRL.load(from_)
-    estimator = BGRL(
-        recipe=(recipe or "default") if earlier is None else earlier.recipe_,
-        settings=settings,
-        seed=seed,
-        device=device,
-    )
-    if folds is not None:
-        _fit_folds(estimator, where, run, number=folds, part=folds_of, quiet=quiet)
-        return
-    o.launched_by(engine, context, workers, run=run, on=on)
-    with joined(on) as several:
-        quiet = quiet or not several.is_first
-        mirrors = make_mirrors(send_to or [] if several.is_first else [])
-        _fit(estimator, where, run, earlier=earlier, num_seeds=seeds, mirrors=mirrors, workers=several, quiet=quiet)
-
-
-def _fit(
-    estimator: BGRL,
-    where: Source,
-    run: Path,
-    *,
-    earlier: BGRL | None,
-    num_seeds: int,
-    mirrors: Sequence[Mirror],
-    workers: Workers,
-    quiet: bool,
-) -> None:
-    """What every worker does; the first one speaks."""
-    graph = load_for(where, workers)
-    o.note(f"{graph}\n{graph.cleaning}{_read_columns(graph)}", quiet=quiet)
-    encoder = estimator.resolve(graph).encoder.name
-    if unread := _unread_columns(graph, encoder):
-        o.note(f"note: {encoder} does not read {unread}", quiet=quiet)
-    for reason in estimator.reasons_:
-        o.note(f"  {reason}", quiet=quiet)
-    try:
-        options: dict[str, Any] = {"run": run, "source": where.to_dict(), "progress": not quiet, "workers": workers}
-        if num_seeds > 1:
-            fit_seeds(estimator, graph, seeds=range(estimator.seed, estimator.seed + num_seeds), **options)
-        else:
-            estimator.fit(graph, **options, start_from=earlier, mirrors=mirrors)
-    except InterruptedTrainingError as stop:
-        o.note(f"{stop}, saved: go on with `graphstrap resume {run}`", quiet=not workers.is_first)
-        raise typer.Exit(stop.exit_code) from stop
-    if not workers.is_first:
-        return
-    runs = [Run.open(one) for one in seed_folders(run) or [run]]
-    models = "" if num_seeds == 1 else f"{num_seeds} models, "
-    print(f"{run}: {models}trained {runs[0].recipe.train.steps} steps{o.last_loss(runs)}")
-    if any(spread is not None and spread < 0.01 for spread in (one.last_logged("spread") for one in runs)):
-        o.note("warning: all nodes have nearly the same embedding: are the features constant, or the graph very small?")
-    o.note(
-        f"next: graphstrap {'evaluate' if num_seeds > 1 else 'embed'} {run}"
-        + ("" if num_seeds > 1 else " --to embeddings.parquet"),
-        quiet=quiet,
-    )
-
-
-def _fit_folds(estimator: BGRL, where: Source, run: Path, *, number: int, part: str | None, quiet: bool) -> None:
-    """A model for each fold, one after the other."""
-    graph = where.load()
-    o.note(f"{graph}\n{graph.cleaning}{_read_columns(graph)}", quiet=quiet)
-    begin_folds(estimator, where, graph, run=run, number=number, part=part)
-    try:
-        with removed_if_refused(run, [Run.open(one) for one in fold_folders(run)]):
-            runs = resume_folds(run, graph, progress=not quiet)
-    except InterruptedTrainingError as stop:
-        o.note(f"{stop}, saved: go on with `graphstrap resume {run}`")
-        raise typer.Exit(stop.exit_code) from stop
-    print(f"{run}: {number} folds, trained {runs[0].recipe.train.steps} steps each{o.last_loss(runs)}")
-    o.note(f"next: graphstrap predict {run} --to labels.parquet", quiet=quiet)
-
-
-def _read_columns(graph: Graph) -> str:
-    """A line that says which columns are features, and whether there are labels: one among the other is then seen."""
-    if not graph.feature_names:
-        return ""
-    shown = ", ".join(graph.feature_names[:_MOST_SHOWN])
-    more = len(graph.feature_names) - _MOST_SHOWN
-    labels = "none" if graph.labels is None else f"{graph.num_classes} classes"
-    return f"\nfeatures: {shown}{f' and {more:,} more' if more > 0 else ''}; labels: {labels}"
-
-
-def _unread_columns(graph: Graph, encoder: str) -> str:
-    """What is known of edges that the encoder makes nothing of, and what to do."""
-    if encoder in READS_EDGES or not graph.edge_column_names:
-        return ""
-    names = ", ".join(graph.edge_column_names)
-    return f"the edges' {names}: take --set encoder.name=gat or mpnn, or make one the weight by --weight-column"

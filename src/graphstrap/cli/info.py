@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 
-from graphstrap.api.ensemble import member_folders
 from graphstrap.cli import _options as o
-from graphstrap.ops import backend
-from graphstrap.run.environment import describe_environment
-from graphstrap.run.folder import Run
-from graphstrap.run.recipe import shipped_recipes
+
+if TYPE_CHECKING:
+    from graphstrap.run.folder import Run
 
 
 def info(
@@ -22,12 +19,21 @@ def info(
 ) -> None:
     """Say what runs here, or how a run stands."""
     if folder is not None:
+        from graphstrap.api.ensemble import member_folders
+        from graphstrap.run.folder import Run
+
         runs = [describe_run(Run.open(one)) for one in member_folders([folder])]
         if as_json:
             o.print_json(runs[0] if len(runs) == 1 else runs)
         for facts in () if as_json else runs:
             _show(facts)
         return
+    import torch
+
+    from graphstrap.ops import backend
+    from graphstrap.run.environment import describe_environment
+    from graphstrap.run.recipe import shipped_recipes
+
     devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
     backends = {device: backend(device)._asdict() for device in devices}
     facts = {**describe_environment(), "backends": backends, "recipes": ["default", *shipped_recipes()]}

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from graphstrap.api.neighbors import find_neighbors, find_node
 from graphstrap.cli import _options as o
 
 
@@ -19,12 +18,13 @@ def neighbors(
     quiet: o.Quiet = False,
 ) -> None:
     """List the k nearest nodes by cosine similarity of their embeddings."""
+    from graphstrap.api.neighbors import find_neighbors, find_node
+
     model, graph = o.open_run(folder, device=device, quiet=quiet)
-    index = find_node(graph, node)
+    index = find_node(graph, node)  # before the embedding is computed: there may be no such node
     found = find_neighbors(model.embed(graph), index, k=k)
     ids = graph.external_ids
     if as_json:
         o.print_json([{"id": ids[i].item(), "similarity": round(similarity, 6)} for i, similarity in found])
-        return
-    for i, similarity in found:
-        print(f"{similarity:.4f}  {ids[i]}")
+    else:
+        print("\n".join(f"{similarity:.4f}  {ids[i]}" for i, similarity in found))

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
-from graphstrap.api.ensemble import answer_together, member_folders
-from graphstrap.api.estimator import BGRL
 from graphstrap.cli import _options as o
 from graphstrap.errors import InputError
-from graphstrap.graph import Graph
-from graphstrap.io.export import MAG240M_PAPERS, PARTS, check_table_path, read_papers, write_submission, write_table
-from graphstrap.io.source import Source
+
+if TYPE_CHECKING:
+    from graphstrap.graph import Graph
+    from graphstrap.io.source import Source
 
 
 def predict(
@@ -25,7 +23,7 @@ def predict(
         list[Path] | None, typer.Option(help="Another run that answers with it, by the mean of probabilities.")
     ] = None,
     submission: Annotated[
-        str | None, typer.Option(help=f"Write OGB-LSC's file for MAG240M instead: {', '.join(PARTS)}.")
+        str | None, typer.Option(help="Write OGB-LSC's file for MAG240M instead: test-whole, test-dev, test-challenge.")
     ] = None,
     split_file: Annotated[
         Path | None, typer.Option(help="The split's papers in order: np.savez('split_dict.npz', **split).")
@@ -35,68 +33,49 @@ def predict(
 ) -> None:
     """Write, for every unlabelled node, its most probable label and the probability of each. A folder of seeds or folds
     answers together."""
+    import numpy as np
+
+    from graphstrap.api.ensemble import answer_together, member_folders
+    from graphstrap.io.export import MAG240M_PAPERS, check_table_path, write_submission, write_table
+
     if split_file is not None and submission is None:
         raise InputError("--split-file says which papers --submission is of: give both")
     folders = member_folders([folder, *(ensemble or [])])
+    if submission is None:
+        check_table_path(to)
+    loaded: dict[Source, Graph] = {}  # one graph for all runs that have it in common
+    members = (o.open_run(one, device=device, quiet=quiet, loaded=loaded) for one in folders)
+    first = next(members)
+    graph, all_members = first[1], chain([first], members)
+    by = "" if len(folders) == 1 else f" by {len(folders)} models"
     if submission is not None:
-        _submit(folders, to, part=submission, split_file=split_file, device=device, quiet=quiet)
+        papers = _papers(graph, submission, split_file)
+        num_papers = None if graph.type_offsets[1] == MAG240M_PAPERS else len(papers)
+        if num_papers is not None:
+            o.note("note: this graph is not MAG240M itself: its answers are in OGB-LSC's layout, but not for its judge")
+        labels = answer_together(all_members, nodes=papers).labels
+        path = write_submission(to, labels, part=submission, num_papers=num_papers)
+        print(f"{path}: {len(papers):,} papers answered{by}")
         return
-    check_table_path(to)
-    members = _members(folders, device=device, quiet=quiet)
-    first = next(members)
-    predictions = answer_together(_chain(first, members))
-    graph = first[1]
-    names = predictions.class_names
+    found = answer_together(all_members)
     columns = {
-        "id": graph.external_ids[predictions.nodes],
-        "label": np.array(names)[predictions.labels],
-        "probability": predictions.probabilities.max(1),
+        "id": graph.external_ids[found.nodes],
+        "label": np.array(found.class_names)[found.labels],
+        "probability": found.probabilities.max(1),
     }
-    columns |= {f"p_{name}": predictions.probabilities[:, index] for index, name in enumerate(names)}
+    columns |= {f"p_{name}": found.probabilities[:, index] for index, name in enumerate(found.class_names)}
     write_table(to, columns)
-    print(f"{to}: {len(predictions.nodes):,} nodes labelled{_by(folders)}")
+    print(f"{to}: {len(found.nodes):,} nodes labelled{by}")
 
 
-def _submit(folders: Sequence[Path], to: Path, *, part: str, split_file: Path | None, device: str, quiet: bool) -> None:
-    """OGB-LSC's file for the test papers of a part."""
-    members = _members(folders, device=device, quiet=quiet)
-    first = next(members)
-    nodes = _papers(first[1], part, split_file)
-    is_mag240m = _num_papers(first[1]) == MAG240M_PAPERS
-    if not is_mag240m:
-        o.note("note: this graph is not MAG240M itself: its answers are in OGB-LSC's layout, but not for its judge")
-    predictions = answer_together(_chain(first, members), nodes=nodes)
-    path = write_submission(to, predictions.labels, part=part, num_papers=None if is_mag240m else len(nodes))
-    print(f"{path}: {len(nodes):,} papers answered{_by(folders)}")
+def _papers(graph: Graph, submission: str, split_file: Path | None) -> Any:
+    """The papers that a submission answers, in their order."""
+    from graphstrap.io.export import read_papers
 
-
-def _papers(graph: Graph, part: str, split_file: Path | None) -> Any:
-    """The papers of a part, in their order."""
     if split_file is not None:
-        return read_papers(split_file, part=part, below=_num_papers(graph))
-    test = np.array([], dtype=np.int64)
-    if part == "test-whole" and graph.splits is not None:
-        test = graph.splits.test[:, 0].nonzero().squeeze(1).cpu().numpy()
-    if len(test) == 0:
-        raise InputError(f"the graph does not say which papers are {part}: give --split-file split_dict.npz")
-    return test
-
-
-def _num_papers(graph: Graph) -> int:
-    return graph.type_offsets[1]
-
-
-def _members(folders: Sequence[Path], *, device: str, quiet: bool) -> Iterator[tuple[BGRL, Graph]]:
-    """The runs' models and graphs, one at a time; a graph that several have in common is loaded once."""
-    loaded: dict[Source, Graph] = {}
-    for one in folders:
-        yield o.open_run(one, device=device, quiet=quiet, loaded=loaded)
-
-
-def _chain(first: tuple[BGRL, Graph], rest: Iterator[tuple[BGRL, Graph]]) -> Iterator[tuple[BGRL, Graph]]:
-    yield first
-    yield from rest
-
-
-def _by(folders: Sequence[Path]) -> str:
-    return "" if len(folders) == 1 else f" by {len(folders)} models"
+        return read_papers(split_file, part=submission, below=graph.type_offsets[1])
+    if submission == "test-whole" and graph.splits is not None:
+        papers = graph.splits.test[:, 0].nonzero().squeeze(1).cpu().numpy()
+        if len(papers):
+            return papers
+    raise InputError(f"the graph does not say which papers are {submission}: give --split-file split_dict.npz")

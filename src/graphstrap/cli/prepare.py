@@ -6,26 +6,16 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from graphstrap.cli import _options as o
-from graphstrap.cli._tables import with_table_options
+from graphstrap.cli._tables import table_options, with_table_options
 from graphstrap.errors import InputError
-from graphstrap.io.columns import TableOptions
-from graphstrap.io.join_parts import verify_parts
-from graphstrap.io.ogb import prepare_ogb
-from graphstrap.io.partition import PARTITIONERS
-from graphstrap.io.parts import PartsInfo, is_parts
-from graphstrap.io.prepare import PrepareOptions
-from graphstrap.io.prepare_tables import prepare_tables
-from graphstrap.io.store import open_store, verify_store
-from graphstrap.io.store_builder import Report
-from graphstrap.ops.memory import parse_bytes
-from graphstrap.train.parallel.partition import partition_graph
+
+if TYPE_CHECKING:
+    from graphstrap.io.store_builder import Report
 
 
 @with_table_options
@@ -43,7 +33,7 @@ def prepare(
     partitions: Annotated[
         int, typer.Option(help="Make so many parts, one for each worker (see docs/partitions.md).", min=0)
     ] = 0,
-    partitioner: Annotated[str, typer.Option(help=f"{', '.join(PARTITIONERS)}.")] = "auto",
+    partitioner: Annotated[str, typer.Option(help="auto, metis, streaming, random.")] = "auto",
     memory: Annotated[str, typer.Option(help="The cap on memory, such as 4GB.")] = "4GB",
     threads: Annotated[int | None, typer.Option(help="Of the sorting [default: as many as cores].", min=1)] = None,
     pca: Annotated[int | None, typer.Option(help="Project wider features on so many directions.", min=1)] = None,
@@ -52,11 +42,19 @@ def prepare(
         bool, typer.Option("--derive-features", help="Node types without features get the mean of their neighbours.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store that is there.")] = False,
-    *,
-    tables: TableOptions,
     quiet: o.Quiet = False,
+    **columns: Any,
 ) -> None:
     """Make a store of a graph that may be larger than memory; it is a SOURCE for the other verbs."""
+    from graphstrap.io.columns import TableOptions
+    from graphstrap.io.ogb import prepare_ogb
+    from graphstrap.io.prepare import PrepareOptions
+    from graphstrap.io.prepare_tables import prepare_tables
+    from graphstrap.io.store import open_store
+    from graphstrap.ops.memory import parse_bytes
+    from graphstrap.train.parallel.partition import partition_graph
+
+    tables = table_options(**columns)
     if check is not None:
         _check(check, quiet=quiet)
         return
@@ -90,6 +88,11 @@ def prepare(
 
 
 def _check(path: Path, *, quiet: bool) -> None:
+    """Read a store through, and say that it is whole."""
+    from graphstrap.io.join_parts import verify_parts
+    from graphstrap.io.parts import PartsInfo, is_parts
+    from graphstrap.io.store import verify_store
+
     with _bars(quiet=quiet) as report:
 
         def progress(done: int, total: int) -> None:
@@ -103,6 +106,16 @@ def _check(path: Path, *, quiet: bool) -> None:
 @contextmanager
 def _bars(*, quiet: bool) -> Iterator[Report]:
     """One bar for each stage, on stderr."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
     columns = (TextColumn("{task.description:<22}"), BarColumn(), TaskProgressColumn())
     console = Console(stderr=True)
     with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, disable=quiet) as progress:

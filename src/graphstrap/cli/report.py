@@ -7,14 +7,8 @@ from typing import Annotated
 
 import typer
 
-from graphstrap.api.estimator import BGRL
-from graphstrap.api.seeds import seed_folders
 from graphstrap.cli import _options as o
 from graphstrap.errors import InputError
-from graphstrap.evaluation.protocols import PROTOCOLS
-from graphstrap.io.files import check_folder
-from graphstrap.report import build
-from graphstrap.run.folder import Run
 
 
 def report(
@@ -23,8 +17,8 @@ def report(
     protocol: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"Protocols to evaluate by, of {', '.join(PROTOCOLS)}, links (trains anew) [default: paper, knn, "
-            "clustering, and public where there is a split; without labels links by the run's encoder]."
+            help=f"Protocols to evaluate by, of {o.PROTOCOL_NAMES} [default: paper, knn, clustering, and public "
+            "where there is a split; without labels links by the run's encoder]."
         ),
     ] = None,
     runs: Annotated[
@@ -38,18 +32,25 @@ def report(
     quiet: o.Quiet = False,
 ) -> None:
     """Write one self-contained HTML file: health, charts, scores and a map of all nodes. It needs no network."""
+    from graphstrap.api.estimator import BGRL
+    from graphstrap.api.seeds import seed_folders
+    from graphstrap.io.files import check_folder
+    from graphstrap.report.build import write_report
+    from graphstrap.run.folder import Run
+
     o.check_protocols(protocol or ())
     path = to or folder / "report.html"
     check_folder(path)
-    if not seed_folders(folder):
+    folders = seed_folders(folder)
+    if not folders:
         o.check_one_run(folder)
-    runs_of_seeds = [Run.open(one) for one in seed_folders(folder) or [folder]]
+    runs_of_seeds = [Run.open(one) for one in folders or [folder]]
     runs_of_seeds.sort(key=lambda run: not run.is_finished)  # the map is that of the first that has a model
     models = [BGRL.load(run.folder, device=device) if run.is_finished else None for run in runs_of_seeds]
     if protocol and models[0] is None:
         raise InputError(f"{folder} has no model to evaluate by --protocol yet: finish it with `graphstrap resume`")
     graph = o.load_graph_of(runs_of_seeds[0], quiet=quiet) if models[0] is not None else None
-    health = build.write_report(
+    health = write_report(
         runs_of_seeds[0],
         path,
         model=models[0],

@@ -53,6 +53,11 @@ class Registry(Generic[T]):
         """Whether Graphstrap ships it."""
         return name in self._own
 
+    def origin(self, name: str) -> str:
+        """The package that adds a name by an entry point."""
+        entry = self._plugins[name]
+        return entry.module.partition(".")[0] if entry.dist is None else entry.dist.name
+
     def register(self, name: str) -> Callable[[T], T]:
         """A decorator that makes a class or function known by this name. Registering a name again replaces it.
 
@@ -92,7 +97,7 @@ class Registry(Generic[T]):
                 raise InputError(f"{self.kind} {name!r} of {module} cannot be imported: {error!r}") from error
         else:
             close = difflib.get_close_matches(name, self.names(), n=1, cutoff=0.4)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
+            hint = f"; did you mean {close[0]!r}?" if close else "."
             raise InputError(f"there is no {self.kind} {name!r}{hint} Known are {', '.join(self.names())}")
         if attribute and name not in self._loaded:
             if not hasattr(found, attribute):

@@ -9,8 +9,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import torch
-
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "torch-geometric", "duckdb", "safetensors", "triton")
 
 
@@ -22,6 +20,8 @@ def graphstrap_version() -> str:
 
 
 def describe_environment() -> dict[str, Any]:
+    import torch  # here: `graphstrap --version` does without
+
     versions = {}
     for name in _PACKAGES:
         try:
