@@ -217,9 +217,9 @@ def test_a_signal_in_a_long_query_ends_prepare_and_leaves_nothing(tmp_path: Path
 def test_ctrl_c_in_any_verb_gives_one_sentence(tmp_path: Path) -> None:
     """A signal while a verb is at work."""
     code = (
-        "import os, signal, sys, graphstrap.cli._options as o\n"
+        "import os, signal, sys\n"
         "from graphstrap.cli._app import run\n"
-        "import graphstrap.cli.embed as e\n"
+        "import graphstrap.io.export as e\n"
         "e.check_embeddings_path = lambda to: os.kill(os.getpid(), getattr(signal, sys.argv[1]))\n"
         "sys.exit(run(['embed', 'x', '--to', 'out.csv']))\n"
     )
