@@ -23,6 +23,10 @@ LONG = [
     "parallel.md",
     "partitions.md",
 ]  # bare blocks take a GPU, or several hosts: parsed, not run
+FILES = [path for folder in ("src", "lab", "tests", "examples", "docs") for path in (ROOT / folder).rglob("*.*")]
+FILES += list(ROOT.glob("*.*"))
+# Files of users, of run folders and of other projects, which are not in the repository.
+WRITTEN_LATER = {"run.json", "config.json", "metrics.jsonl", "parts.json", "recipe.toml", "restarts.jsonl"}
 LINES = r"graphstrap |python lab/benchmarks/"
 CLUSTER_LINES = LINES + r"|torchrun |srun |#|first=|    (graphstrap|--rdzv)"
 
@@ -66,10 +70,31 @@ def parse(command: Any, words: list[str], parent: Any = None) -> None:
         command.make_context(command.name, list(words), parent=parent)
 
 
-def test_scripts_that_pages_name_exist() -> None:
-    for page in [*PAGES, ROOT / "README.md"]:
-        for script in re.findall(r"(?:lab/benchmarks|examples)/\w+\.py", page.read_text(encoding="utf-8")):
-            assert (ROOT / script).exists(), (page.name, script)
+@pytest.mark.parametrize(
+    "page", [*PAGES, *ROOT.glob("*.md"), ROOT / "lab" / "benchmarks" / "README.md"], ids=lambda p: p.stem
+)
+def test_files_that_pages_name_exist(page: Path) -> None:
+    """By their path from the repository, the package or the page's own folder, or by a bare name that some file has.
+
+    Tables made from result files keep the commands that they were measured by.
+    """
+    text = re.sub(r"<!-- results.*?<!-- end of", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    names = set(re.findall(r"(?<![\w/.-])(?:[\w-]+/)*[\w-]+\.(?:py|jsonl?|toml|txt)\b", text)) - WRITTEN_LATER
+    assert [name for name in sorted(names) if not is_there(name, page)] == []
+
+
+def is_there(name: str, page: Path) -> bool:
+    if "/" not in name:
+        return any(path.name == name for path in FILES)
+    folders = [
+        ROOT,
+        page.parent,
+        ROOT / "src" / "graphstrap",
+        ROOT / "tests",
+        ROOT / "lab",
+        ROOT / "lab" / "benchmarks",
+    ]
+    return any((folder / name).exists() for folder in folders)
 
 
 def test_the_list_of_benchmarks_is_of_those_that_are_there() -> None:

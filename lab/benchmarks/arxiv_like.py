@@ -3,7 +3,7 @@
     python lab/benchmarks/arxiv_like.py --device cuda --minutes 9  # 10,000 steps; the same command goes on
     python lab/benchmarks/arxiv_like.py --device cpu --nodes 4000 --steps 20     # a small check
 
-The graph is generated (`graphstrap/generate/arxiv.py`), the recipe is `ogbn-arxiv`, the protocols are `adamw`, as in
+The graph is generated (`graphstrap/io/generate/arxiv.py`), the recipe is `ogbn-arxiv`, the protocols are `adamw`, as in
 the paper, and `adamw-reference`, both also on validation nodes. GRACE with all negatives is refused with what it would
 need. Every run is written to results/arxiv_like.json as soon as it is known, and one that is cut goes on where it was:
 its time is then by the logged speed. Memory is the peak of PyTorch's allocator on CUDA while training, the graph

@@ -127,8 +127,8 @@ def page(record: dict[str, Any]) -> str:
     lines = [
         "# The generated MAG-like graph",
         "",
-        "`graphstrap.generate.mag(scale)` makes a **synthetic** graph in the shape of MAG240M, as described in",
-        "`src/graphstrap/generate/mag.py`. It was fixed before any method was tuned on it. This page is written by",
+        "`graphstrap.io.generate.mag(scale)` makes a **synthetic** graph in the shape of MAG240M, as described in",
+        "`src/graphstrap/io/generate/mag.py`. It was fixed before any method was tuned on it. This page is written by",
         "",
         f"    {record['command']}",
         "",

@@ -3,10 +3,10 @@
     python lab/benchmarks/mag_full.py --device cuda      # scale 1: needs a GPU of about 140 GB
     python lab/benchmarks/mag_full.py --scale 0.0005 --steps 3 --batch-size 64
 
-The graph is synthetic (`graphstrap.generate.mag`) and made on the device, where it stays. The recipe is `mag240m`: the
-paper's MPNN, fan-outs and rates, cross-entropy on labelled roots and BGRL on all 1,024; a row with the paper's MLPs of
-two hidden layers, one with the released code's of one. `steps_a_second` is the rate of the training step, batches made
-ahead; the split is of steps that wait for each part, one after the other.
+The graph is synthetic (`graphstrap.io.generate.mag`) and made on the device, where it stays. The recipe is `mag240m`:
+the paper's MPNN, fan-outs and rates, cross-entropy on labelled roots and BGRL on all 1,024; a row with the paper's MLPs
+of two hidden layers, one with the released code's of one. `steps_a_second` is the rate of the training step, batches
+made ahead; the split is of steps that wait for each part, one after the other.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     m      <-  b1 m + (1 - b1) g                  v  <-  b2 v + (1 - b2) g^2
     theta  <-  theta - rate * decay * theta - rate * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
 
-`torch.optim.AdamW(fused=True)` gives the same bits (tests/test_adamw.py) and imports PyTorch's compiler to do so: more
-than a second of every command that trains.
+`torch.optim.AdamW(fused=True)` gives the same bits (tests/ops/test_adamw.py) and imports PyTorch's compiler to do so:
+more than a second of every command that trains.
 """
 
 from __future__ import annotations
