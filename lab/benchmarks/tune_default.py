@@ -31,8 +31,8 @@ from torch import Tensor
 import graphstrap as gs
 from graphstrap.api.embed import embed_seeds
 from graphstrap.api.seeds import fit_seeds
-from graphstrap.evaluation import protocols
-from graphstrap.evaluation.rows import tenths
+from graphstrap.evaluation.protocols import probe_runs
+from graphstrap.evaluation.task import Task, tenths
 from graphstrap.graph import CLEAN, Graph
 from graphstrap.graph.blocks import is_bag, sample_rows, take_rows
 from graphstrap.io.datasets import describe
@@ -163,10 +163,10 @@ def columns_to_append(graph: Graph, device: torch.device) -> dict[str, list[Tens
 
 
 def validation_scores(embeddings: Sequence[Tensor], graph: Graph) -> list[float]:
-    tasks = [protocols._task(h, graph, num_runs=NUM_SPLITS, seed=0, solver="newton") for h in embeddings]
-    splits = [protocols._random_splits(task, tenths) for task in tasks]
+    tasks = [Task.of(h, graph, num_runs=NUM_SPLITS) for h in embeddings]
+    splits = [task.random_splits(tenths) for task in tasks]
     blind = [[split._replace(test=split.val) for split in own] for own in splits]
-    return [round(100.0 * float(np.mean(runs)), 4) for runs in protocols._probe_runs(tasks, blind)]
+    return [round(100.0 * float(np.mean(runs)), 4) for runs in probe_runs(tasks, blind)]
 
 
 def measure(

@@ -26,7 +26,7 @@ import torch
 
 import graphstrap as gs
 from graphstrap.evaluation.probe import fit_probe
-from graphstrap.evaluation.rows import run_generator, tenths
+from graphstrap.evaluation.task import run_generator, tenths
 from graphstrap.run.environment import describe_environment, describe_git
 
 RESULTS = Path(__file__).parent / "results" / "tune_small_sets.json"

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from graphstrap.api.predict import Predictions
     from graphstrap.api.seeds import fit_seeds
     from graphstrap.errors import InputError
-    from graphstrap.evaluation.protocols import Evaluation, evaluate
+    from graphstrap.evaluation.protocols import evaluate
+    from graphstrap.evaluation.registry import Evaluation
     from graphstrap.graph import Graph, Splits, View, ViewSpec
     from graphstrap.graph.many import join_graphs, take_graphs
     from graphstrap.io import generate
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 # The public names, and the module of each: `import graphstrap` imports none of them before it is asked for.
 _PUBLIC = {
     "BGRL": "api.estimator",
-    "Evaluation": "evaluation.protocols",
+    "Evaluation": "evaluation.registry",
     "Graph": "graph",
     "InputError": "errors",
     "Predictions": "api.predict",

@@ -15,8 +15,8 @@ from conftest import make_communities
 from graphstrap.api import baselines
 from graphstrap.api.baselines import evaluate_label_propagation, evaluate_supervised
 from graphstrap.errors import InputError
-from graphstrap.evaluation.protocols import Evaluation
-from graphstrap.evaluation.rows import fifths, run_generator, tenths
+from graphstrap.evaluation.registry import Evaluation
+from graphstrap.evaluation.task import fifths, run_generator, tenths
 from graphstrap.graph import Graph, Splits
 from graphstrap.graph.blocks import SparseMatrix
 from graphstrap.io.datasets import load

@@ -18,7 +18,7 @@ from graphstrap.api.estimator import BGRL
 from graphstrap.cli._app import run as run_command
 from graphstrap.errors import InputError
 from graphstrap.evaluation.protocols import has_seen_test_labels
-from graphstrap.evaluation.rows import has_published_splits
+from graphstrap.evaluation.task import has_published_splits
 from graphstrap.graph import Graph, Splits
 from graphstrap.nn.features import id_numbers
 from graphstrap.report.scores import find_out

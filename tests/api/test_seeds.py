@@ -9,8 +9,9 @@ import pytest
 import torch
 
 import graphstrap as gs
-from graphstrap.api.seeds import evaluate_runs, over_seeds, resume_seeds, seed_folders
+from graphstrap.api.seeds import evaluate_runs, resume_seeds, seed_folders
 from graphstrap.errors import InputError, InterruptedTrainingError
+from graphstrap.evaluation.registry import pool_evaluations
 from graphstrap.run.folder import Run
 from graphstrap.train import loop
 
@@ -40,7 +41,7 @@ def test_every_seed_has_its_run_folder_and_its_evaluation(communities: gs.Graph,
     assert all(Run.open(folder).is_finished for folder in folders)
     by_seed = evaluate_runs(folders, communities, protocol="paper", num_runs=2, device="cpu")
     assert list(by_seed) == [0, 1, 2]
-    total = over_seeds(list(by_seed.values()))
+    total = pool_evaluations(list(by_seed.values()))
     assert len(total.runs) == 6
     assert total.mean == pytest.approx(sum(one.mean for one in by_seed.values()) / 3)
     assert "3 seeds" in total.detail

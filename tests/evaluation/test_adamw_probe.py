@@ -15,7 +15,7 @@ from graphstrap.errors import InputError
 from graphstrap.evaluation import adamw_probe as by_adamw
 from graphstrap.evaluation.adamw_probe import DECAYS, Scaled, fit, micro_f1
 from graphstrap.evaluation.protocols import evaluate
-from graphstrap.evaluation.rows import Rows
+from graphstrap.evaluation.task import Vectors
 from graphstrap.graph import Graph, Splits
 
 Array = np.ndarray[Any, Any]
@@ -114,7 +114,7 @@ def test_micro_f1_is_scikit_learns() -> None:
 def test_columns_are_scaled_by_the_training_nodes_alone() -> None:
     h, _ = make_task(several=False)
     train = np.arange(0, 100)
-    x = Scaled(Rows.of(h), train, scaling="column").take(train)[:, :-1]
+    x = Scaled(Vectors.of(h), train, scaling="column").take(train)[:, :-1]
     torch.testing.assert_close(x.mean(0), torch.zeros(6), atol=1e-5, rtol=0)
     torch.testing.assert_close(x[:, :5].std(0, correction=0), torch.ones(5))
     assert not x[:, 5].any()  # a constant column says nothing

@@ -146,6 +146,6 @@ def test_in_a_graph_of_several_types_pairs_are_of_the_types_of_edges() -> None:
 def test_edges_from_a_node_to_itself_are_not_hidden() -> None:
     ring = np.arange(40)
     graph = Graph.from_edges(np.r_[ring, ring], np.r_[ring, (ring + 1) % 40], self_loops="keep")
-    edges = hide_edges(graph, part=0.5)
+    edges = hide_edges(graph, share=0.5)
     assert (edges.hidden[:, 0] != edges.hidden[:, 1]).all()
     assert {(node, node) for node in range(40)} <= pairs_of(edges.remaining)

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.sparse
 import torch
 from torch import Tensor
 
-from graphstrap.evaluation import fits as _liblinear
 from graphstrap.evaluation import newton as _newton
-from graphstrap.evaluation.newton import fit_one_vs_rest, fit_together, minimise
-from graphstrap.evaluation.rows import principal_axes
+from graphstrap.evaluation.newton import (
+    all_places,
+    count_at_work,
+    fit_together,
+    minimise,
+    narrow,
+    principal_axes,
+    put,
+    take,
+)
+from graphstrap.evaluation.probe import fit_by_liblinear
 
 STRENGTHS = (2.0**-10, 0.25, 1.0, 32.0, 1024.0)
 
@@ -25,6 +35,12 @@ def make_problem(*, num_rows: int, num_columns: int, num_classes: int, seed: int
     h = (means[labels] + 2 * random.standard_normal((num_rows, num_columns))) * scales
     h /= np.linalg.norm(h, axis=1, keepdims=True)
     return torch.from_numpy(np.hstack([h, np.ones((num_rows, 1))])), torch.from_numpy(labels)
+
+
+def fit_one_vs_rest(x: Any, labels: Tensor, *, num_classes: int, strengths: tuple[float, ...], **rest: Any) -> Tensor:
+    """One data set alone."""
+    axes, own = [principal_axes(x)], labels[None]
+    return fit_together(axes, own, num_classes=num_classes, strengths=[strengths], **rest)[0]
 
 
 def one_vs_rest_signs(labels: Tensor) -> Tensor:
@@ -62,7 +78,7 @@ def test_gradient_ends_below_the_tolerance(num_rows: int, num_columns: int, num_
 @pytest.mark.parametrize(("num_rows", "num_columns", "num_classes"), SHAPES)
 def test_objective_is_no_worse_than_that_of_liblinear(num_rows: int, num_columns: int, num_classes: int) -> None:
     x, labels = make_problem(num_rows=num_rows, num_columns=num_columns, num_classes=num_classes, seed=2)
-    theirs = _liblinear.fit_one_vs_rest(x, labels, num_classes=num_classes, strengths=STRENGTHS)
+    theirs = fit_by_liblinear(x, labels, num_classes=num_classes, strengths=STRENGTHS)
     least = objectives(x, labels, theirs)
     for tolerance, slack in ((1e-4, 1e-5), (1e-7, 1e-12)):  # the first is liblinear's own
         ours = fit_one_vs_rest(x, labels, num_classes=num_classes, strengths=STRENGTHS, tolerance=tolerance)
@@ -249,3 +265,38 @@ def test_cuda_gives_what_the_cpu_gives() -> None:
     on_cuda = fit_one_vs_rest(x.cuda(), labels, num_classes=4, strengths=STRENGTHS, tolerance=1e-9)
     assert on_cuda.is_cuda
     torch.testing.assert_close(on_cuda.cpu(), on_cpu, rtol=1e-6, atol=1e-7)
+
+
+def test_width_is_that_of_the_busiest_data_set() -> None:
+    at_work = torch.tensor([[True, False, False, True, False], [False] * 5, [False, True, False, False, False]])
+    assert count_at_work(at_work) == 2
+    assert count_at_work(torch.zeros(3, 5, dtype=torch.bool)) == 0
+
+
+def test_all_at_work_are_kept_in_their_order() -> None:
+    at_work = torch.rand(6, 40, generator=torch.Generator().manual_seed(0)) < 0.3
+    kept = narrow(at_work, count_at_work(at_work))
+    assert kept is not None
+    for number, (mask, places) in enumerate(zip(at_work, kept, strict=True)):
+        expected = 40 * number + mask.nonzero()[:, 0]
+        assert torch.equal(places[: len(expected)], expected)
+        assert len(set(places.tolist())) == len(places)
+        assert ((places >= 40 * number) & (places < 40 * (number + 1))).all()
+
+
+def test_few_leavers_are_not_worth_it() -> None:
+    at_work = torch.arange(10)[None] != 4
+    assert narrow(at_work, 9) is None
+
+
+def test_what_is_taken_and_put_back_changes_nothing_else() -> None:
+    whole = torch.arange(24.0).view(2, 4, 3)
+    places = torch.tensor([[3, 1], [4, 6]])
+    taken = take(whole, places)
+    assert torch.equal(taken[1, 1], whole[1, 2])
+    assert torch.equal(take(whole[:, :, 0], places), taken[:, :, 0])
+    answer = torch.zeros_like(whole)
+    put(answer, places, taken)
+    assert torch.equal(take(answer, places), taken)
+    assert not take(answer, torch.tensor([[0, 2], [5, 7]])).any()
+    assert torch.equal(take(whole, all_places(whole)), whole)

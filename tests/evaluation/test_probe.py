@@ -1,4 +1,5 @@
-"""Laws of the probe: probabilities are probabilities, C is the smallest of the best, and any kind of array will do."""
+"""Laws of the probe: probabilities are probabilities, C is the smallest of the best, any kind of array will do, and how
+fits are put together changes no answer."""
 
 from __future__ import annotations
 
@@ -8,14 +9,26 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
+from torch import Tensor
 
 from graphstrap.errors import InputError
-from graphstrap.evaluation import fits as _liblinear
-from graphstrap.evaluation.probe import STRENGTHS, LinearProbe, fit_probe
-from graphstrap.evaluation.rows import Rows
+from graphstrap.evaluation import newton as _newton
+from graphstrap.evaluation import probe as _probe
+from graphstrap.evaluation.probe import (
+    STRENGTHS,
+    Fit,
+    LinearProbe,
+    count_correct,
+    fit_by_liblinear,
+    fit_models,
+    fit_probe,
+    gather_counts,
+)
+from graphstrap.evaluation.task import Vectors
 from graphstrap.graph.blocks import SparseMatrix
 
 Array = np.ndarray[Any, Any]
+TWO_STRENGTHS = (0.25, 32.0)
 
 
 def make_clusters(
@@ -80,7 +93,7 @@ def test_by_likelihood_the_best_log_loss_decides_between_equally_accurate_streng
     x = torch.cat([unit, torch.ones(200, 1)], 1)
     for fitted, held_out in [(train, val)] if with_val else pairs:
         truth, known = labels[held_out], torch.from_numpy(labels[fitted])
-        weights = _liblinear.fit_one_vs_rest(x[fitted], known, num_classes=4, strengths=STRENGTHS)
+        weights = fit_by_liblinear(x[fitted], known, num_classes=4, strengths=STRENGTHS)
         sigmoids = torch.sigmoid(torch.einsum("nd,skd->snk", x[held_out], weights))
         chances = (sigmoids / sigmoids.sum(2, keepdim=True)).numpy()
         accuracies += [accuracy_score(truth, one.argmax(1)) for one in chances]
@@ -97,7 +110,7 @@ def test_chosen_strength_is_the_best_on_validation() -> None:
     accuracies = []
     unit = torch.from_numpy(h / np.linalg.norm(h, axis=1, keepdims=True))
     x = torch.cat([unit, torch.ones(200, 1)], 1)
-    weights = _liblinear.fit_one_vs_rest(x[train], torch.from_numpy(labels[train]), num_classes=4, strengths=STRENGTHS)
+    weights = fit_by_liblinear(x[train], torch.from_numpy(labels[train]), num_classes=4, strengths=STRENGTHS)
     for one in weights:
         accuracies.append(float(((x[val] @ one.T).argmax(1).numpy() == labels[val]).mean()))
     assert probe.strength == STRENGTHS[int(np.argmax(accuracies))]
@@ -133,13 +146,13 @@ def test_any_kind_of_array_gives_the_same_probe(tmp_path: Any) -> None:
 @pytest.mark.parametrize("max_row_space", [500, 10])
 def test_wide_sparse_rows_give_what_dense_rows_give(max_row_space: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """By Newton's method in the row space, and by liblinear when there are more rows than that is good for."""
-    monkeypatch.setattr(_liblinear, "MAX_ROW_SPACE", max_row_space)
+    monkeypatch.setattr(_probe, "MAX_ROW_SPACE", max_row_space)
     random = np.random.default_rng(0)
     labels = np.arange(90) % 3
     words = random.random((90, 2000)) < 0.004
     words[:, :60] |= (random.random((90, 60)) < 0.2) & (np.arange(60) // 20 == labels[:, None])
     matrix = scipy.sparse.csr_matrix(words.astype(np.float32))
-    assert Rows.of(matrix).is_sparse
+    assert Vectors.of(matrix).is_sparse
     train, val = np.arange(60), np.arange(60, 90)
     sparse = fit_probe(matrix, labels, train=train, val=val)
     dense = fit_probe(words.astype(float), labels, train=train, val=val)
@@ -169,8 +182,8 @@ def test_single_class_is_predicted_everywhere(solver: str) -> None:
 def test_row_of_zeros_stays_a_row_of_zeros() -> None:
     h, labels = make_clusters()
     h[5] = 0
-    rows = Rows.of(h)
-    taken = rows.take(np.array([4, 5]))
+    vectors = Vectors.of(h)
+    taken = vectors.take(np.array([4, 5]))
     torch.testing.assert_close(taken.norm(dim=1), torch.tensor([1.0, 0.0], dtype=torch.float64))
     assert np.isfinite(fit_probe(h, labels).probabilities(h)).all()
 
@@ -205,3 +218,74 @@ def test_probe_refuses_rows_of_another_width() -> None:
     probe: LinearProbe = fit_probe(h, labels)
     with pytest.raises(InputError, match="fitted on 8 columns, h has 7"):
         probe.predict(h[:, :7])
+
+
+def make_fits(*, num_embeddings: int = 2) -> list[Fit]:
+    """Splits of two sizes, one of them without the last class, of some embeddings of the same 90 nodes."""
+    random = np.random.default_rng(0)
+    labels = np.arange(90) % 3
+    fits = []
+    for _ in range(num_embeddings):
+        vectors = Vectors.of(np.eye(3, 5)[labels] + 0.6 * random.standard_normal((90, 5)))
+        for size in (30, 40, 30):
+            fits.append(Fit(vectors, labels, random.permutation(90)[:size], TWO_STRENGTHS))
+        fits.append(Fit(vectors, labels, np.flatnonzero(labels < 2)[:30], TWO_STRENGTHS))
+    return fits
+
+
+def solve(fits: list[Fit]) -> list[Tensor]:
+    found = dict(fit_models(fits, solver="newton"))
+    assert sorted(found) == list(range(len(fits)))
+    return [found[place] for place in range(len(fits))]
+
+
+def batch_sizes(fits: list[Fit], monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    sizes: list[int] = []
+    whole = _newton.fit_together
+
+    def record(axes: Any, *args: Any, **rest: Any) -> Any:
+        sizes.append(len(axes))
+        return whole(axes, *args, **rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_newton, "fit_together", record)
+        solve(fits)
+    return sizes
+
+
+def test_fits_alike_are_solved_together_as_far_as_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    fits = make_fits()
+    assert batch_sizes(fits, monkeypatch) == [4, 2, 2]
+    monkeypatch.setattr(_newton, "BATCH_ENTRIES", 3 * fits[0].num_entries)
+    assert batch_sizes(fits, monkeypatch) == [3, 1, 2, 2]
+    monkeypatch.setattr(_newton, "BATCH_ENTRIES", 1)
+    assert batch_sizes(fits, monkeypatch) == [1] * 8
+
+
+def test_batches_change_nothing_beyond_the_tolerance(monkeypatch: pytest.MonkeyPatch) -> None:
+    fits = make_fits()
+    together = solve(fits)
+    monkeypatch.setattr(_newton, "BATCH_ENTRIES", 1)
+    for one, other in zip(together, solve(fits), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-3)
+    assert [len(fit.classes) for fit in fits] == [3, 3, 3, 2] * 2
+    assert [weights.shape[1] for weights in together] == [3, 3, 3, 2] * 2
+
+
+def test_axes_of_another_split_change_nothing_beyond_the_tolerance(monkeypatch: pytest.MonkeyPatch) -> None:
+    fits = make_fits()
+    own = solve(fits)
+    monkeypatch.setattr(_probe, "shares_axes", lambda vectors: True)
+    assert len(_probe._shared_directions(fits)) == 2
+    for one, other in zip(own, solve(fits), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-3)
+
+
+def test_counts_are_those_of_the_classes_that_the_scores_name() -> None:
+    fits = make_fits(num_embeddings=1)
+    for fit, weights in zip(fits, solve(fits), strict=True):
+        nodes = np.setdiff1d(np.arange(90), fit.nodes)
+        scores = fit.vectors.take_with_constant(nodes) @ weights.transpose(1, 2)  # (S, N, K)
+        expected = (fit.classes[scores.argmax(2).numpy()] == fit.labels[nodes]).sum(1)
+        found = count_correct(fit.vectors, fit.labels, nodes=nodes, weights=weights, classes=fit.classes)
+        np.testing.assert_array_equal(gather_counts([found])[0], expected)

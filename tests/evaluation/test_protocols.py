@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
 
 from graphstrap.errors import InputError
 from graphstrap.evaluation import protocols
-from graphstrap.evaluation.probe import Chosen, Sample, choose_strengths
-from graphstrap.evaluation.protocols import BY_PUBLISHED_SPLITS, PROTOCOLS, Evaluation, evaluate, evaluate_many
-from graphstrap.evaluation.rows import fifths, run_generator, tenths
+from graphstrap.evaluation.probe import STRENGTHS, Chosen, Sample, choose_strengths
+from graphstrap.evaluation.protocols import evaluate, evaluate_many
+from graphstrap.evaluation.registry import PROTOCOLS, Evaluation, Protocol, find_protocol
+from graphstrap.evaluation.task import fifths, run_generator, tenths
 from graphstrap.graph import Graph, Splits
 
 Array = np.ndarray[Any, Any]
@@ -143,7 +146,7 @@ def test_paper_and_reference_fit_on_what_they_say(
     assert seen == [(num_train, num_val)] * 2
 
 
-@pytest.mark.parametrize("protocol", BY_PUBLISHED_SPLITS)
+@pytest.mark.parametrize("protocol", ["public", "adamw", "adamw-reference", "auc"])
 @pytest.mark.parametrize("part", ["train", "val"])
 def test_a_published_split_that_tests_on_what_it_fits_or_chooses_on_is_refused(protocol: str, part: str) -> None:
     labels, place = np.arange(90) % 2, torch.arange(90)[:, None]
@@ -225,8 +228,8 @@ def test_outcome_names_its_protocol_and_becomes_a_dictionary() -> None:
         (np.ones((50, 4), dtype=np.uint8), np.ones((50, 3)), {}, "protocol 'adamw'"),
         (np.append([0, 1], [-1] * 48), np.ones((50, 3)), {}, "at least 10 labelled nodes"),
         (np.arange(50) % 2, np.ones((50, 3)), {"protocol": "public"}, "published splits.*column `split`"),
-        (np.arange(50) % 2, np.ones((50, 3)), {"protocol": "best"}, "one of paper, reference"),
-        (np.arange(50) % 2, np.ones((50, 3)), {"protocol": "links"}, r"score_links\(model, graph\).*--protocol links"),
+        (np.arange(50) % 2, np.ones((50, 3)), {"protocol": "best"}, "no protocol 'best'.* paper, reference"),
+        (np.arange(50) % 2, np.ones((50, 3)), {"protocol": "links"}, r"score\(model, graph\).*--protocol links"),
         (np.arange(50) % 2, np.ones((50, 3)), {"num_runs": 0}, "num_runs"),
         (np.arange(50) % 2, np.ones((50, 3)), {"solver": "adam"}, "solver"),
     ],
@@ -239,7 +242,96 @@ def test_bad_input_is_refused_in_a_sentence(labels: Array, h: Array, rest: dict[
 def test_graph_without_labels_is_refused() -> None:
     with pytest.raises(InputError, match="no labels"):
         evaluate(np.ones((2, 3)), Graph.from_edges([0], [1]))
-    assert list(PROTOCOLS) == ["paper", "reference", "public", "adamw", "adamw-reference", "auc", "knn", "clustering"]
+
+
+def test_protocols_say_what_they_need_and_nobody_else_has_to_know_their_names() -> None:
+    known = {name: find_protocol(name) for name in PROTOCOLS if PROTOCOLS.is_own(name)}
+    by_published = ["public", "adamw", "adamw-reference", "auc"]
+    assert list(known) == ["paper", "reference", *by_published, "knn", "clustering", "links"]
+    assert [name for name, one in known.items() if one.uses_published_splits] == by_published
+    assert [name for name, one in known.items() if one.takes_several_labels] == ["adamw", "adamw-reference"]
+    assert [name for name, one in known.items() if one.trains_anew or not one.needs_labels] == ["links"]
+    assert all(one.name == name and one.title for name, one in known.items())
+    with pytest.raises(InputError, match="does not train"):
+        known["knn"].score(None, make_graph(np.arange(4)))
+
+
+def test_a_protocol_of_ones_own_is_evaluated_by_its_name() -> None:
+    @PROTOCOLS.register("first-label")
+    class FirstLabel(Protocol):
+        def evaluate(self, tasks: Any) -> list[Evaluation]:
+            return [
+                self.summary("accuracy", [float((task.labels == 0).mean())], "all are of class 0") for task in tasks
+            ]
+
+    try:
+        labels = np.arange(40) % 4
+        outcome = evaluate(make_embeddings(labels, noise=1.0), make_graph(labels), protocol="first-label")
+    finally:
+        PROTOCOLS.forget("first-label")
+    assert str(outcome) == "accuracy 25.00 ± 0.00 (first-label: all are of class 0)"
+    with pytest.raises(InputError, match="no protocol 'first-label'"):
+        find_protocol("first-label")
+
+
+def make_rare_task(seed: int = 0) -> tuple[Array, Graph]:
+    """Two classes, the second rare among test nodes."""
+    random = np.random.default_rng(seed)
+    part = np.repeat([0, 1, 2], [150, 60, 200])
+    labels = (random.random(410) < np.where(part == 2, 0.15, 0.5)).astype(np.int64)
+    h = random.standard_normal((410, 8)) + 0.7 * labels[:, None] * (np.arange(8) < 3)
+    splits = Splits(*(torch.from_numpy(part == which)[:, None] for which in range(3)))
+    return h, replace(Graph.from_edges([0], [1], num_nodes=410, labels=labels), splits=splits)
+
+
+def test_auc_equals_scikit_learn() -> None:
+    h, graph = make_rare_task()
+    assert graph.splits is not None
+    assert graph.labels is not None
+    train, val, test = (getattr(graph.splits, part)[:, 0].numpy() for part in ("train", "val", "test"))
+    x, y = h / np.linalg.norm(h, axis=1, keepdims=True), graph.labels.numpy()
+    models = [LogisticRegression(C=c, solver="liblinear", tol=1e-8).fit(x[train], y[train]) for c in STRENGTHS]
+    on_val = [roc_auc_score(y[val], model.decision_function(x[val])) for model in models]
+    best = int(np.argmax(on_val))
+    expected = 100 * roc_auc_score(y[test], models[best].decision_function(x[test]))
+    for solver in ("newton", "liblinear"):
+        outcome = evaluate(h, graph, protocol="auc", solver=solver)
+        assert outcome.metric == "auc"
+        assert outcome.val_runs == pytest.approx([100 * on_val[best]], abs=0.3)
+        assert outcome.mean == pytest.approx(expected, abs=0.3)
+
+
+def test_the_auc_of_a_perfect_order_gives_one_hundred_and_no_order_half() -> None:
+    _, graph = make_rare_task()
+    assert graph.labels is not None
+    perfect = graph.labels.numpy()[:, None] * 2.0 - 1.0
+    assert evaluate(perfect, graph, protocol="auc").mean == 100.0
+    noise = np.random.default_rng(9).standard_normal((410, 3))
+    assert abs(evaluate(noise, graph, protocol="auc").mean - 50) < 4 * 100 / np.sqrt(12 * 30)
+
+
+def test_many_aucs_together_give_what_each_gives_alone() -> None:
+    (h, graph), (other, _) = make_rare_task(0), make_rare_task(1)
+    alone = [evaluate(one, graph, protocol="auc").mean for one in (h, other)]
+    together = evaluate_many([h, other], graph, protocol="auc", seeds=[0, 0])
+    assert [one.mean for one in together] == pytest.approx(alone, abs=0.1)
+
+
+def test_more_than_two_classes_have_no_auc_and_are_refused() -> None:
+    h, graph = make_rare_task()
+    with pytest.raises(InputError, match="exactly two classes"):
+        evaluate(h, replace(graph, labels=torch.arange(410) % 3), protocol="auc")
+
+
+def test_auc_without_published_splits_random_ones_are_drawn() -> None:
+    h, graph = make_rare_task()
+    graph = replace(graph, splits=None)
+    outcome = evaluate(h, graph, protocol="auc", num_runs=3)
+    assert len(outcome.runs) == len(set(outcome.runs)) == 3
+    assert "tested on 80 %, 3 random splits" in outcome.detail
+    together = evaluate_many([h, h], graph, protocol="auc", num_runs=3, seeds=[0, 1])
+    assert together[0].runs == pytest.approx(outcome.runs, abs=0.1)
+    assert together[1].runs != together[0].runs
 
 
 @pytest.mark.realdata

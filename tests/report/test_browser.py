@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from browser import Browser, find_chromium
 from conftest import make_communities
-from test_report import FAST, fit
+from test_build import FAST, fit
 
 from graphstrap.api.estimator import BGRL
 from graphstrap.graph import Graph

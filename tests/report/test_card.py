@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from test_report import FAST, fit
+from test_build import FAST, fit
 
 from graphstrap.api.estimator import BGRL
 from graphstrap.cli._app import run as command

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
-from graphstrap.report.layout import _repulsion, neighbour_layout, neighbours_kept, principal_components
-from graphstrap.report.nearest import nearest_nodes
+from graphstrap.ops.nearest import nearest_nodes
+from graphstrap.report.layout import (
+    _repulsion,
+    _sample,
+    draw_map,
+    neighbour_layout,
+    neighbours_kept,
+    principal_components,
+)
 
 
 def make_points(num_nodes: int = 600, num_groups: int = 12) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
@@ -68,3 +77,16 @@ def test_components_are_those_of_a_singular_value_decomposition() -> None:
     left, singular, _ = np.linalg.svd(unit - unit.mean(0), full_matrices=False)
     expected = left[:, :2] * singular[:2]
     assert np.abs(principal_components(h)) == pytest.approx(np.abs(expected), abs=1e-4)
+
+
+def test_a_picture_is_drawn_of_the_largest_classes(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    labels = np.repeat([0, 1, 2, -1], [40, 30, 5, 10])
+    h = random.normal(size=(85, 6)) + 4 * labels[:, None]
+    chosen = _sample(labels, num_classes=2, num_nodes_per_class=20, seed=0)
+    assert len(chosen) == 40
+    assert set(labels[chosen].tolist()) == {0, 1}
+    path = tmp_path / "map.png"
+    draw_map(h, labels, ("a", "b <c>", "$d$"), path, title="A map")
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert [p.name for p in tmp_path.iterdir()] == ["map.png"]

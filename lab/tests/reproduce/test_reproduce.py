@@ -14,7 +14,7 @@ from conftest import make_communities
 
 from graphstrap.api import baselines
 from graphstrap.errors import InputError
-from graphstrap.evaluation.protocols import Evaluation
+from graphstrap.evaluation.registry import Evaluation
 from graphstrap.graph import Splits
 from graphstrap.io.datasets import load
 from graphstrap.nn.methods.supervised import SupervisedSettings

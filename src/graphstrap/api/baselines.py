@@ -23,8 +23,8 @@ from torch import Tensor
 
 from graphstrap.api.fitting import check_numbers
 from graphstrap.errors import InputError
-from graphstrap.evaluation.protocols import Evaluation
-from graphstrap.evaluation.rows import Split, fifths, published, run_generator, tenths
+from graphstrap.evaluation.registry import Evaluation
+from graphstrap.evaluation.task import Split, fifths, published, run_generator, tenths
 from graphstrap.graph import Graph
 from graphstrap.graph.keep import child_seed
 from graphstrap.nn.features import FeatureTransform
@@ -152,9 +152,9 @@ def _labels(graph: Graph) -> Tensor:
 
 
 def _summary(protocol: str, splits: Sequence[Split], parts: Sequence[float], *, name: str, use: str) -> Evaluation:
-    runs = tuple(100.0 * part for part in parts)
+    runs = [100.0 * part for part in parts]
     is_public = protocol == "public"
     done = _DETAILS[protocol] if not is_public or all(len(split.val) for split in splits) else _HALVED_DETAIL
     kind = "published" if is_public else "random"
     detail = f"{name}, {done.format(use=use)}, {len(runs)} {kind} split{'s' if len(runs) > 1 else ''}"
-    return Evaluation(protocol, "accuracy", float(np.mean(runs)), float(np.std(runs)), runs, detail)
+    return Evaluation.of_runs(protocol, "accuracy", runs, detail)

@@ -14,8 +14,8 @@ from graphstrap.api.fitting import check_labels, check_trainable, finish, train_
 from graphstrap.api.predict import Predictions, classify, predict_unlabelled
 from graphstrap.errors import InputError
 from graphstrap.evaluation.links import evaluate_links, hide_edges, summarise_links
-from graphstrap.evaluation.protocols import Evaluation
-from graphstrap.evaluation.rows import Embeddings
+from graphstrap.evaluation.registry import PROTOCOLS, Evaluation, Protocol
+from graphstrap.evaluation.task import Embeddings
 from graphstrap.graph import Graph
 from graphstrap.graph.many import training_graphs
 from graphstrap.nn.features import raw_features
@@ -314,3 +314,15 @@ def score_links(
     trained_how = "trained anew without them" if refit else "by an encoder that was trained with them"
     ways = {"raw features": "features as they are", "random init": "by an untrained encoder"}
     return {name: summarise_links(found, how=ways.get(name, trained_how)) for name, found in runs.items()}
+
+
+@PROTOCOLS.register("links")
+class Links(Protocol):
+    """`score_links`, found by its name."""
+
+    title = "Hidden edges told from other pairs"
+    needs_labels = False
+    trains_anew = True
+
+    def score(self, model: BGRL, graph: Graph, **options: Any) -> dict[str, Evaluation]:
+        return score_links(model, graph, **options)

@@ -7,9 +7,11 @@ import re
 from typing import Any
 
 import numpy as np
+import torch
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
+from graphstrap.ops.nearest import search, unit_rows
 
 _MOST_COMPARED, _MOST_ALIGNED = 1_000_000, 50_000  # ids that a misspelt one is compared with, a second or two each
 
@@ -37,10 +39,6 @@ def _simplified(id_: str) -> str:
 
 def find_neighbors(h: np.ndarray[Any, Any], node: int, *, k: int) -> list[tuple[int, float]]:
     """The k nodes nearest to `node`, the nearest first, each with its cosine similarity."""
-    norms = np.maximum(np.linalg.norm(h, axis=1), 1e-12)
-    similarity = (h @ h[node]) / (norms * norms[node])
-    similarity[node] = -np.inf
-    k = min(k, len(h) - 1)
-    nearest = np.argpartition(-similarity, k - 1)[:k] if k else np.array([], dtype=int)
-    nearest = nearest[np.lexsort((nearest, -similarity[nearest]))]
-    return [(int(i), float(similarity[i])) for i in nearest]
+    unit = unit_rows(h)
+    nodes, similarities = search(unit[[node]], unit, k=min(k, len(unit) - 1), own=torch.tensor([node]))
+    return list(zip(nodes[0].tolist(), similarities[0].tolist(), strict=True))

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from graphstrap.api.estimator import BGRL, train_estimators
 from graphstrap.errors import InputError
-from graphstrap.evaluation.protocols import Evaluation, evaluate_many
+from graphstrap.evaluation.protocols import evaluate_many
+from graphstrap.evaluation.registry import Evaluation
 from graphstrap.graph import Graph
 from graphstrap.io.files import atomic_write, read_text
 from graphstrap.io.parts import Part
@@ -113,17 +112,6 @@ def evaluate_runs(
 def embed_on_device(model: BGRL, graph: Graph) -> Tensor:
     """(N, D) embeddings where the model computes, which is where they are evaluated."""
     return torch.from_numpy(model.embed(graph)).to(resolve_device(model.device))
-
-
-def over_seeds(evaluations: Sequence[Evaluation]) -> Evaluation:
-    """All runs of all seeds as one evaluation; its deviation is that of the runs."""
-    if len(evaluations) == 1:
-        return evaluations[0]
-    runs = tuple(run for one in evaluations for run in one.runs)
-    detail = f"{evaluations[0].detail}, {len(evaluations)} seeds"
-    on_val = tuple(run for one in evaluations for run in one.val_runs)
-    mean, std = float(np.mean(runs)), float(np.std(runs))
-    return replace(evaluations[0], mean=mean, std=std, runs=runs, detail=detail, val_runs=on_val)
 
 
 def seed_folders(folder: Path) -> list[Path]:

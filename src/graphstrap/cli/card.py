@@ -18,7 +18,7 @@ def card(
 ) -> None:
     """Write config.json, model.safetensors and a README.md that says what it is and how good, in the Hub's layout."""
     from graphstrap.evaluation.protocols import evaluate, has_seen_test_labels
-    from graphstrap.evaluation.rows import has_published_splits
+    from graphstrap.evaluation.task import has_published_splits
     from graphstrap.report.card import check_model_folder, write_model_folder
     from graphstrap.report.scores import why_no_classes
     from graphstrap.run.folder import Run

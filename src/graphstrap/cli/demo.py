@@ -27,7 +27,7 @@ def demo(
     from graphstrap.evaluation.protocols import evaluate
     from graphstrap.io.datasets import load
     from graphstrap.io.files import check_folder
-    from graphstrap.report.picture import draw_map
+    from graphstrap.report.layout import draw_map
 
     check_folder(picture)
     started = time.monotonic()

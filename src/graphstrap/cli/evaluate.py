@@ -11,7 +11,7 @@ from graphstrap.cli import _options as o
 from graphstrap.errors import InputError
 
 if TYPE_CHECKING:
-    from graphstrap.evaluation.protocols import Evaluation
+    from graphstrap.evaluation.registry import Evaluation
     from graphstrap.graph import Graph
 
 _ONE_IS_RARE = 80.0  # the other class has more percent than this: where the report takes auc by itself
@@ -32,19 +32,20 @@ def evaluate(
     quiet: o.Quiet = False,
 ) -> None:
     """Evaluate a run from its graph's labels, or from hidden edges (links). The protocol is always named."""
-    from graphstrap.api.estimator import random_init, score_links
-    from graphstrap.api.seeds import evaluate_runs, over_seeds, seed_folders
+    from graphstrap.api.estimator import random_init
+    from graphstrap.api.seeds import evaluate_runs, seed_folders
     from graphstrap.evaluation.protocols import SAW_LABELS, has_seen_test_labels
     from graphstrap.evaluation.protocols import evaluate as evaluate_embeddings
+    from graphstrap.evaluation.registry import find_protocol, pool_evaluations
     from graphstrap.nn.features import raw_features
 
-    o.check_protocols([protocol])
+    chosen = find_protocol(protocol)
     folders = seed_folders(folder) or [folder]
     model, graph = o.open_run(folders[0], device=device, quiet=quiet)
-    if protocol == "links":
+    if chosen.trains_anew:
         if len(folders) > 1:
-            o.note(f"note: of {len(folders)} seeds, links takes the first", quiet=quiet)
-        found = score_links(model, graph, num_runs=runs or 1, refit=refit, baselines=baselines, progress=not quiet)
+            o.note(f"note: of {len(folders)} seeds, {protocol} takes the first", quiet=quiet)
+        found = chosen.score(model, graph, num_runs=runs or 1, refit=refit, baselines=baselines, progress=not quiet)
         if as_json:
             o.print_json(found[model.recipe_.method.name].to_dict())
         else:
@@ -57,7 +58,7 @@ def evaluate(
             "a label column and fit again"
         )
     by_seed = evaluate_runs(folders, graph, protocol=protocol, num_runs=runs, device=device)
-    result = over_seeds(list(by_seed.values()))
+    result = pool_evaluations(list(by_seed.values()))
     saw_labels = has_seen_test_labels(model.recipe_, graph, protocol=protocol)
     if saw_labels:
         o.note(SAW_LABELS)

@@ -34,11 +34,13 @@ def report(
     """Write one self-contained HTML file: health, charts, scores and a map of all nodes. It needs no network."""
     from graphstrap.api.estimator import BGRL
     from graphstrap.api.seeds import seed_folders
+    from graphstrap.evaluation.registry import find_protocol
     from graphstrap.io.files import check_folder
     from graphstrap.report.build import write_report
     from graphstrap.run.folder import Run
 
-    o.check_protocols(protocol or ())
+    for name in protocol or ():
+        find_protocol(name)
     path = to or folder / "report.html"
     check_folder(path)
     folders = seed_folders(folder)

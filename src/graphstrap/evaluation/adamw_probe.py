@@ -20,8 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphstrap.errors import InputError
-from graphstrap.evaluation.rows import Index, Rows, Split
+from graphstrap.evaluation.task import Index, Split, Vectors
 
 DECAYS = tuple(2.0**power for power in range(-10, 11, 2))
 NUM_STEPS, RATE = 100, 0.01
@@ -38,11 +37,9 @@ class Outcome(NamedTuple):
     test: float
 
 
-def probe(rows: Rows, labels: Labels, split: Split, *, scaling: str, num_classes: int) -> Outcome:
+def probe(vectors: Vectors, labels: Labels, split: Split, *, scaling: str, num_classes: int) -> Outcome:
     """Fit on the training nodes, choose the decay on the validation nodes, test. `scaling`: see `Scaled`."""
-    if len(split.val) == 0:
-        raise InputError("this protocol chooses the weight decay on validation nodes and the split has none")
-    scaled = Scaled(rows, split.train, scaling=scaling)
+    scaled = Scaled(vectors, split.train, scaling=scaling)
     weights = fit(scaled.take(split.train), _targets(labels, split.train, scaled.device), num_classes=num_classes)
     on_val = torch.stack([_score(scaled, labels, split.val, one) for one in weights])
     finite = weights.isfinite().flatten(1).all(1)
@@ -72,20 +69,20 @@ class Scaled:
     """Rows with a last column of ones: "unit", each of length 1, as the paper says; or "column", of mean 0 and
     variance 1 on the training nodes, as the authors' code does."""
 
-    def __init__(self, rows: Rows, train: Index, *, scaling: str) -> None:
-        self.rows, self.device = rows, rows.device
+    def __init__(self, vectors: Vectors, train: Index, *, scaling: str) -> None:
+        self.vectors, self.device = vectors, vectors.device
         self._moments: tuple[Tensor, Tensor] | None = None
         if scaling == "column":
-            deviation, mean = torch.std_mean(rows.take_as_given(train), dim=0, correction=0)
+            deviation, mean = torch.std_mean(vectors.take_as_given(train), dim=0, correction=0)
             self._moments = mean, torch.where(deviation > 0, deviation, 1.0)
 
     def take(self, nodes: Index) -> Tensor:
         """(M, D + 1) float32."""
         if self._moments is None:
-            taken = self.rows.take(nodes)
+            taken = self.vectors.take(nodes)
             x = taken if isinstance(taken, Tensor) else torch.from_numpy(taken.toarray())
         else:
-            x = (self.rows.take_as_given(nodes) - self._moments[0]) / self._moments[1]
+            x = (self.vectors.take_as_given(nodes) - self._moments[0]) / self._moments[1]
         return torch.cat([x, x.new_ones(len(x), 1)], dim=1).float()
 
 

@@ -21,14 +21,12 @@ import torch
 from torch import Tensor
 
 from graphstrap.errors import InputError
-from graphstrap.evaluation.protocols import Evaluation
-from graphstrap.evaluation.rows import Embeddings, Rows
+from graphstrap.evaluation.registry import Evaluation
+from graphstrap.evaluation.task import Array, Embeddings, Vectors
 from graphstrap.graph import Graph
 from graphstrap.graph.blocks import row_starts
 
-Array = np.ndarray[Any, Any]
-
-HIDDEN_PART = 0.1
+HIDDEN_SHARE = 0.1
 HITS_AT, MIN_FOR_HITS = 50, 500
 MAX_FITTED = 20_000  # edges that the regression is fitted on
 _MIN_EDGES = 20
@@ -47,7 +45,7 @@ class HiddenEdges:
     unseen: Array
 
 
-def hide_edges(graph: Graph, *, part: float = HIDDEN_PART, seed: int = 0) -> HiddenEdges:
+def hide_edges(graph: Graph, *, share: float = HIDDEN_SHARE, seed: int = 0) -> HiddenEdges:
     """Hide a part of the edges, an undirected one in both directions, and draw as many pairs that are not linked."""
     random = np.random.default_rng((seed, 2))
     sources, targets = graph.indices.long().numpy(), graph.targets.numpy()
@@ -56,7 +54,7 @@ def hide_edges(graph: Graph, *, part: float = HIDDEN_PART, seed: int = 0) -> Hid
     if len(keys) < _MIN_EDGES:
         raise InputError(f"the protocol 'links' needs at least {_MIN_EDGES} edges, the graph has {len(keys)}")
     order = random.permutation(len(keys))
-    num_hidden = max(1, round(part * len(keys)))
+    num_hidden = max(1, round(share * len(keys)))
     is_hidden = np.zeros(len(keys), dtype=bool)
     is_hidden[order[:num_hidden]] = True
     keep = np.ones(graph.num_edges, dtype=bool)
@@ -76,14 +74,16 @@ def evaluate_links(h: Embeddings, edges: HiddenEdges) -> tuple[float, float | No
     from sklearn.metrics import roc_auc_score
     from sklearn.preprocessing import MaxAbsScaler
 
-    rows = Rows.of(h)
-    if rows.num_rows != edges.remaining.num_nodes:
-        raise InputError(f"h has {rows.num_rows} rows, the graph has {edges.remaining.num_nodes} nodes")
+    vectors = Vectors.of(h)
+    if vectors.num_nodes != edges.remaining.num_nodes:
+        raise InputError(f"h has {vectors.num_nodes} rows, the graph has {edges.remaining.num_nodes} nodes")
     scale = MaxAbsScaler()
-    fitted = scale.fit_transform(_products(rows, np.concatenate([edges.seen, edges.unseen])))
+    fitted = scale.fit_transform(_products(vectors, np.concatenate([edges.seen, edges.unseen])))
     is_edge = np.repeat([1, 0], [len(edges.seen), len(edges.unseen)])
     model = LogisticRegression(max_iter=300).fit(fitted, is_edge)
-    scores = model.decision_function(scale.transform(_products(rows, np.concatenate([edges.hidden, edges.unlinked]))))
+    scores = model.decision_function(
+        scale.transform(_products(vectors, np.concatenate([edges.hidden, edges.unlinked])))
+    )
     found, others = scores[: len(edges.hidden)], scores[len(edges.hidden) :]
     auc = roc_auc_score(np.repeat([1, 0], [len(found), len(others)]), scores)
     if len(others) < MIN_FOR_HITS:
@@ -93,12 +93,12 @@ def evaluate_links(h: Embeddings, edges: HiddenEdges) -> tuple[float, float | No
 
 def summarise_links(runs: list[tuple[float, float | None]], *, how: str) -> Evaluation:
     """The evaluation of one or more draws; `how` says what saw which edges."""
-    aucs, hits = np.array([auc for auc, _ in runs]), [one for _, one in runs if one is not None]
-    detail = f"{100 * HIDDEN_PART:.0f} % of the edges hidden, {how}"
+    aucs, hits = [auc for auc, _ in runs], [one for _, one in runs if one is not None]
+    detail = f"{100 * HIDDEN_SHARE:.0f} % of the edges hidden, {how}"
     if hits:
         deviation = f" ± {np.std(hits):.2f}" if len(hits) > 1 else ""
         detail += f"; hits@{HITS_AT} {np.mean(hits):.2f}{deviation}"
-    return Evaluation("links", "auc", float(aucs.mean()), float(aucs.std()), tuple(aucs.tolist()), detail)
+    return Evaluation.of_runs("links", "auc", aucs, detail)
 
 
 def select_edges(graph: Graph, keep: Tensor) -> Graph:
@@ -158,8 +158,8 @@ def _pairs(keys: Array, num_nodes: int) -> Array:
     return np.stack(np.divmod(keys, num_nodes), axis=1)
 
 
-def _products(rows: Rows, pairs: Array) -> Any:
-    left, right = rows.take(pairs[:, 0]), rows.take(pairs[:, 1])
+def _products(vectors: Vectors, pairs: Array) -> Any:
+    left, right = vectors.take(pairs[:, 0]), vectors.take(pairs[:, 1])
     if isinstance(left, Tensor) and isinstance(right, Tensor):
         return (left * right).cpu().numpy()
     return left.multiply(right).tocsr()

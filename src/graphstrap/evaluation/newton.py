@@ -10,9 +10,14 @@ others, as liblinear does it. The problems of a data set share X and differ in C
 all of the problems, and the host waits for the device a few times a step, however many there are. The steps of a
 problem depend on its own data only; its neighbours can change the rounding of a product, no more.
 
-X is first turned to principal axes (see `_axes.py`), which changes nothing in the answer and makes the Hessian nearly
-diagonal, so its diagonal is a good preconditioner: 119 rounds of conjugate gradients on Amazon Computers where the
-columns as they are need 596.
+X is first turned to its principal axes, which changes nothing in the answer and makes the Hessian nearly diagonal, so
+its diagonal is a good preconditioner: 119 rounds of conjugate gradients on Amazon Computers where the columns as they
+are need 596.
+
+Problems form a rectangle: B data sets with P problems each. All tensors are (B, P, ...), so that a step is a few
+products for all of them. A problem that is done is masked and stands still. The rectangle becomes narrower as soon as
+the busiest data set has a fifth fewer problems at work than it has room for; to know that the host must wait for the
+device, so it asks rarely.
 
 Cost of a round: time O(B P N D), memory O(B P N), for B data sets of P problems, bounded by `max_entries`.
 """
@@ -29,117 +34,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, softplus
 
-from graphstrap.evaluation.rows import Axes, Block, principal_axes
+from graphstrap.evaluation.task import Block, multiply
 from graphstrap.ops.precision import computing_in
-
-# A rectangle of problems: B data sets with P problems each, of which those that are done are masked, then leave.
-#
-# All tensors are (B, P, ...), so that a step is a few products for all of the problems. A problem that is done stands
-# still by its mask, whatever its neighbours do. The rectangle becomes narrower as soon as the busiest data set has a
-# fifth fewer problems at work than it has room for; to know that the host must wait for the device, so it asks rarely.
-
-
-WORTH_LEAVING = 0.8  # of the width: leaving has a cost, so only in groups
-
-
-def count_at_work(at_work: Tensor) -> int:
-    """Problems at work in the busiest data set, of a mask (B, P). Waits for the device."""
-    return int(at_work.sum(1).max())
-
-
-def narrow(at_work: Tensor, number: int) -> Tensor | None:
-    """(B, number) places of problems to go on with, those at work first; None where it is not worth it."""
-    num_sets, width = at_work.shape
-    if number >= WORTH_LEAVING * width:
-        return None
-    columns = at_work.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :number]
-    return columns + torch.arange(0, num_sets * width, width, device=columns.device)[:, None]
-
-
-def all_places(tensor: Tensor) -> Tensor:
-    """(B, P) the places of the problems of a tensor (B, P, ...): b P + p."""
-    num_sets, width = tensor.shape[:2]
-    return torch.arange(num_sets * width, device=tensor.device).view(num_sets, width)
-
-
-def take(tensor: Tensor, places: Tensor) -> Tensor:
-    """The problems at these places, (B, P, ...) -> (B, number, ...)."""
-    return tensor.flatten(0, 1).index_select(0, places.flatten()).view(*places.shape, *tensor.shape[2:])
-
-
-def put(answer: Tensor, places: Tensor, values: Tensor) -> None:
-    """Write (B, number, ...) values to these places, all of them different, of an answer (B, P, ...)."""
-    answer.view(-1, *answer.shape[2:]).index_copy_(0, places.flatten(), values.flatten(0, 1))
-
-
-# A Newton step by preconditioned conjugate gradients, for a rectangle of problems (see `_batch.py`).
-#
-# solve over step     (I + X^T diag(curvature) X) step = -gradient
-#
-# Every problem stops by itself, at a tenth of its residual as in liblinear; the host looks after every few rounds only.
-# A tenth does not need double precision: the rounds are in float32. On four halves of Amazon Computers that takes 582
-# rounds where float64 takes 534, the same 43 Newton steps, and two thirds of the time. Where the steps lead to does
-# need it, and has it: gradients, objectives and the stopping rule are float64.
-#
-# Cost of a round: two products with X, time O(B P N D).
-
-
-MAX_ROUNDS = 200
-ROUNDS_PER_LOOK = 2  # of the host: a look costs a wait, a round too many costs two products
-TOLERANCE = 0.1
-
-
-class SingleRows(NamedTuple):
-    """The rows in float32, in the three forms in which a step multiplies by them."""
-
-    x: Tensor  # (B, N, D)
-    transposed: Tensor  # (B, D, N)
-    squares: Tensor  # (B, N, D)
-
-    @classmethod
-    def of(cls, x: Tensor) -> SingleRows:
-        single = x.float()
-        return cls(single, single.transpose(1, 2).contiguous(), single.square())
-
-
-def newton_step(rows: SingleRows, curvature: Tensor, *, gradient: Tensor, at_work: Tensor) -> Tensor:
-    """The steps (B, P, D) for `curvature` (B, P, N), in float64; 0 for problems that are not at work (B, P)."""
-    scales = gradient.norm(dim=2, keepdim=True).clamp(min=torch.finfo(gradient.dtype).tiny)
-    step: Tensor = scales * _solve(rows, curvature.float(), -(gradient / scales).float(), at_work).double()
-    return step
-
-
-def _solve(rows: SingleRows, curvature: Tensor, residual: Tensor, at_work: Tensor) -> Tensor:
-    inverse_diagonal = 1 / (1 + curvature @ rows.squares)  # (B, P, D)
-    answer, step, places = torch.zeros_like(residual), torch.zeros_like(residual), all_places(residual)
-    direction = inverse_diagonal * residual
-    energy = (residual * direction).sum(2)
-    limits = TOLERANCE**2 * energy
-    idle = ~at_work
-    for number in range(1, MAX_ROUNDS + 1):
-        product = torch.baddbmm(direction, (direction @ rows.transposed).mul_(curvature), rows.x)  # Hessian @ direction
-        length = (energy / (direction * product).sum(2)).masked_fill_(idle, 0)[:, :, None]
-        step.addcmul_(length, direction)
-        residual.addcmul_(length, product, value=-1)
-        scaled = inverse_diagonal * residual
-        energy, before = (residual * scaled).sum(2), energy
-        at_work = at_work & (energy > limits)
-        idle = ~at_work
-        direction = torch.addcmul(scaled, (energy / before).masked_fill_(idle, 0)[:, :, None], direction)
-        if number % ROUNDS_PER_LOOK:
-            continue
-        num_at_work = count_at_work(at_work)
-        if num_at_work == 0:
-            break
-        kept = narrow(at_work, num_at_work)
-        if kept is not None:
-            put(answer, places, step)
-            places, step, residual, direction = (take(t, kept) for t in (places, step, residual, direction))
-            energy, limits, at_work, idle = (take(t, kept) for t in (energy, limits, at_work, idle))
-            curvature, inverse_diagonal = (take(t, kept) for t in (curvature, inverse_diagonal))
-    put(answer, places, step)
-    return answer
-
 
 MAX_ENTRIES = 2**22  # of one (B, P, N) array of float64 on a CPU: 32 MiB
 BATCH_ENTRIES = 2**18  # up to which data sets are put together on a CPU: beyond, its cache is too small for more
@@ -148,46 +44,11 @@ MAX_HALVINGS = 30  # of one step's length
 SUFFICIENT_DECREASE = 1e-4
 ROUNDING = 1e-12  # an increase of the objective this small is rounding
 SMALL_PRODUCT = 2**28  # multiplications: less than this is done by one thread
-
-
-def max_entries(device: torch.device) -> int:
-    """How large a (B, P, N) array may become."""
-    return MAX_ENTRIES if device.type == "cpu" else _device_entries(device)
-
-
-def batch_size(device: torch.device, *, num_entries: int) -> int:
-    """How many data sets to solve together, each with arrays of `num_entries`."""
-    most = BATCH_ENTRIES if device.type == "cpu" else _device_entries(device)
-    return max(1, most // num_entries)
-
-
-def fit_one_vs_rest(
-    x: Block,
-    labels: Tensor,
-    *,
-    num_classes: int,
-    strengths: tuple[float, ...],
-    tolerance: float = 1e-4,
-    max_steps: int = 100,
-) -> Tensor:
-    """The weights (S, K, D) of S strengths C times K classes, on the device of `x`.
-
-    Args:
-        x: (N, D) float64, dense tensor or SciPy CSR; for an intercept give it a column of ones.
-        labels: (N,) int64 from 0 to K - 1.
-        strengths: the values of C. Few at a time when there are many rows: each then starts from the one before.
-        tolerance: stop when ||gradient|| <= tolerance * min(positives, negatives) / N * ||gradient at 0||.
-    """
-    with threads_for(x.shape[0] * min(x.shape) ** 2):
-        axes = principal_axes(x)
-    return fit_together(
-        [axes],
-        labels[None],
-        num_classes=num_classes,
-        strengths=[strengths],
-        tolerance=tolerance,
-        max_steps=max_steps,
-    )[0]
+MAX_ROUNDS = 200  # of conjugate gradients
+ROUNDS_PER_LOOK = 2  # of the host: a look costs a wait, a round too many costs two products
+TOLERANCE = 0.1
+WORTH_LEAVING = 0.8  # of the width: leaving has a cost, so only in groups
+NEGLIGIBLE = 1e-12  # axes with less than this share of the largest eigenvalue: beyond the precision of X X^T
 
 
 def fit_together(
@@ -199,7 +60,14 @@ def fit_together(
     tolerance: float = 1e-4,
     max_steps: int = 100,
 ) -> list[Tensor]:
-    """The same for B data sets with as many rows each: their axes, `labels` (B, N) and strengths, S each."""
+    """The weights of B data sets with as many rows each: (S, K, D) for each, S strengths C times K classes.
+
+    Args:
+        axes: of rows (N, D) in float64; for an intercept give them a column of ones.
+        labels: (B, N) int64 from 0 to K - 1.
+        strengths: S values of C for each. Few at a time when there are many rows: each then starts from the one before.
+        tolerance: stop when ||gradient|| <= tolerance * min(positives, negatives) / N * ||gradient at 0||.
+    """
     rank = max(one.coordinates.shape[1] for one in axes)
     x = torch.stack([pad(one.coordinates, (0, rank - one.coordinates.shape[1])) for one in axes])  # (B, N, R)
     num_entries = labels.numel() * num_classes * len(strengths[0])
@@ -243,6 +111,39 @@ def _follow(
         found.append(weights.view(len(x), -1, num_classes, x.shape[2]))
         start = weights[:, -num_classes:]
     return torch.cat(found, dim=1)
+
+
+class Axes(NamedTuple):
+    """An orthonormal basis in which a regularised linear model is the same, and easier to solve.
+
+        w = V u,  V^T V = I      =>      ||w|| = ||u||   and   X w = (X V) u
+
+    The axes V are eigenvectors of X^T X when there are at least as many rows as columns. Otherwise the solution lies in
+    the span of the rows, w = X^T a, and N axes are enough: X X^T = U S^2 U^T gives V = X^T U / S, and X V = U S. That
+    makes thousands of sparse columns as cheap as a few hundred dense ones, and it is exact.
+
+    Any orthonormal V will do: the axes of similar rows, a random sample of the same nodes, are nearly as good.
+    """
+
+    coordinates: Tensor  # (N, R) X V
+    directions: Tensor  # (D, R) V
+
+
+def principal_axes(x: Block, *, directions: Tensor | None = None) -> Axes:
+    """The axes of `x`; or, where it has at least as many rows as columns, those `directions` that are known already."""
+    num_rows, num_columns = x.shape
+    if num_columns <= num_rows:
+        if directions is None:
+            directions = torch.linalg.eigh(_dense(x.T @ x)).eigenvectors
+        return Axes(multiply(x, directions), directions)
+    eigenvalues, vectors = torch.linalg.eigh(_dense(x @ x.T))
+    kept = eigenvalues > NEGLIGIBLE * eigenvalues[-1]
+    scales, vectors = eigenvalues[kept].sqrt(), vectors[:, kept]
+    return Axes(vectors * scales, multiply(x.T, vectors / scales))
+
+
+def _dense(x: Block) -> Tensor:
+    return x if isinstance(x, Tensor) else torch.from_numpy(x.toarray())
 
 
 @dataclass(frozen=True)
@@ -323,6 +224,109 @@ def _move(problems: _Problems, x: Tensor, *, step: Tensor, slope: Tensor) -> _Pr
             break
         lengths = torch.where(too_far[:, :, None], lengths / 2, lengths)
     return replace(problems, weights=weights, scores=scores, objectives=objectives)
+
+
+class SingleRows(NamedTuple):
+    """The rows in float32, in the three forms in which a step multiplies by them."""
+
+    x: Tensor  # (B, N, D)
+    transposed: Tensor  # (B, D, N)
+    squares: Tensor  # (B, N, D)
+
+    @classmethod
+    def of(cls, x: Tensor) -> SingleRows:
+        single = x.float()
+        return cls(single, single.transpose(1, 2).contiguous(), single.square())
+
+
+def newton_step(rows: SingleRows, curvature: Tensor, *, gradient: Tensor, at_work: Tensor) -> Tensor:
+    """The steps (B, P, D) for `curvature` (B, P, N), in float64; 0 for problems that are not at work (B, P).
+
+        solve over step     (I + X^T diag(curvature) X) step = -gradient
+
+    by preconditioned conjugate gradients. Every problem stops by itself, at a tenth of its residual as in liblinear;
+    the host looks after every few rounds only. A tenth does not need double precision: the rounds are in float32. On
+    four halves of Amazon Computers that takes 582 rounds where float64 takes 534, the same 43 Newton steps, and two
+    thirds of the time. Where the steps lead to does need it: gradients, objectives and the stopping rule are float64.
+
+    Cost of a round: two products with X, time O(B P N D).
+    """
+    scales = gradient.norm(dim=2, keepdim=True).clamp(min=torch.finfo(gradient.dtype).tiny)
+    step: Tensor = scales * _solve(rows, curvature.float(), -(gradient / scales).float(), at_work).double()
+    return step
+
+
+def _solve(rows: SingleRows, curvature: Tensor, residual: Tensor, at_work: Tensor) -> Tensor:
+    inverse_diagonal = 1 / (1 + curvature @ rows.squares)  # (B, P, D)
+    answer, step, places = torch.zeros_like(residual), torch.zeros_like(residual), all_places(residual)
+    direction = inverse_diagonal * residual
+    energy = (residual * direction).sum(2)
+    limits = TOLERANCE**2 * energy
+    idle = ~at_work
+    for number in range(1, MAX_ROUNDS + 1):
+        product = torch.baddbmm(direction, (direction @ rows.transposed).mul_(curvature), rows.x)  # Hessian @ direction
+        length = (energy / (direction * product).sum(2)).masked_fill_(idle, 0)[:, :, None]
+        step.addcmul_(length, direction)
+        residual.addcmul_(length, product, value=-1)
+        scaled = inverse_diagonal * residual
+        energy, before = (residual * scaled).sum(2), energy
+        at_work = at_work & (energy > limits)
+        idle = ~at_work
+        direction = torch.addcmul(scaled, (energy / before).masked_fill_(idle, 0)[:, :, None], direction)
+        if number % ROUNDS_PER_LOOK:
+            continue
+        num_at_work = count_at_work(at_work)
+        if num_at_work == 0:
+            break
+        kept = narrow(at_work, num_at_work)
+        if kept is not None:
+            put(answer, places, step)
+            places, step, residual, direction = (take(t, kept) for t in (places, step, residual, direction))
+            energy, limits, at_work, idle = (take(t, kept) for t in (energy, limits, at_work, idle))
+            curvature, inverse_diagonal = (take(t, kept) for t in (curvature, inverse_diagonal))
+    put(answer, places, step)
+    return answer
+
+
+def count_at_work(at_work: Tensor) -> int:
+    """Problems at work in the busiest data set, of a mask (B, P). Waits for the device."""
+    return int(at_work.sum(1).max())
+
+
+def narrow(at_work: Tensor, number: int) -> Tensor | None:
+    """(B, number) places of problems to go on with, those at work first; None where it is not worth it."""
+    num_sets, width = at_work.shape
+    if number >= WORTH_LEAVING * width:
+        return None
+    columns = at_work.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :number]
+    return columns + torch.arange(0, num_sets * width, width, device=columns.device)[:, None]
+
+
+def all_places(tensor: Tensor) -> Tensor:
+    """(B, P) the places of the problems of a tensor (B, P, ...): b P + p."""
+    num_sets, width = tensor.shape[:2]
+    return torch.arange(num_sets * width, device=tensor.device).view(num_sets, width)
+
+
+def take(tensor: Tensor, places: Tensor) -> Tensor:
+    """The problems at these places, (B, P, ...) -> (B, number, ...)."""
+    return tensor.flatten(0, 1).index_select(0, places.flatten()).view(*places.shape, *tensor.shape[2:])
+
+
+def put(answer: Tensor, places: Tensor, values: Tensor) -> None:
+    """Write (B, number, ...) values to these places, all of them different, of an answer (B, P, ...)."""
+    answer.view(-1, *answer.shape[2:]).index_copy_(0, places.flatten(), values.flatten(0, 1))
+
+
+def max_entries(device: torch.device) -> int:
+    """How large a (B, P, N) array may become."""
+    return MAX_ENTRIES if device.type == "cpu" else _device_entries(device)
+
+
+def batch_size(device: torch.device, *, num_entries: int) -> int:
+    """How many data sets to solve together, each with arrays of `num_entries`."""
+    most = BATCH_ENTRIES if device.type == "cpu" else _device_entries(device)
+    return max(1, most // num_entries)
 
 
 def _device_entries(device: torch.device) -> int:

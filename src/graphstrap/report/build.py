@@ -18,62 +18,14 @@ from graphstrap.graph import Graph
 from graphstrap.io.files import atomic_write
 from graphstrap.io.source import Source
 from graphstrap.io.tables import read_ignored_columns
-from graphstrap.report import embedding_map as c
-from graphstrap.report import page as s
-from graphstrap.report.embedding_map import choose_nodes, pack_map
-from graphstrap.report.figures import seed_table, tiles
-from graphstrap.report.health import Health, check_health, praise
-from graphstrap.report.layout import NUM_NEIGHBOURS, neighbour_layout, neighbours_kept, principal_components
-from graphstrap.report.nearest import Nearest, nearest_nodes
-from graphstrap.report.page import escape, fill_page
+from graphstrap.report import embedding_map as maps
+from graphstrap.report import page as html
+from graphstrap.report.health import Health, check_health, join_health, praise
 from graphstrap.report.scores import Knowledge, find_out, has_classes
-from graphstrap.report.series import join_charts, join_health, mean_records, training_series
+from graphstrap.report.series import join_charts, mean_records, training_series
 from graphstrap.run.folder import Run
 
-# Work that does not wait for other work, two at a time: each on half of the processor's cores.
-#
-# Evaluation and layout are many small steps, of which a second core makes each hardly faster; two of them at once are.
-
-
 _NUM_AT_ONCE = 2
-
-
-@contextmanager
-def side_by_side() -> Iterator[Executor]:
-    """Takes functions by `submit`. With one core, or where one was asked for, they run one after the other."""
-    _import_for_all()
-    num_threads = torch.get_num_threads()
-    num_at_once = min(_NUM_AT_ONCE, num_threads)
-    share = num_threads // num_at_once
-    torch.set_num_threads(share)
-    executor = ThreadPoolExecutor(num_at_once, initializer=_take, initargs=(share,))
-    try:
-        yield executor
-    finally:
-        executor.shutdown(cancel_futures=True)
-        torch.set_num_threads(num_threads)
-
-
-def _import_for_all() -> None:
-    """What work imports where it needs it: two threads that enter a package by different doors can each find a module
-    of it half made, so that one thread goes first."""
-    import sklearn.cluster
-    import sklearn.linear_model
-    import sklearn.metrics
-    import sklearn.multiclass
-    import sklearn.preprocessing  # noqa: F401
-
-
-def _take(num_threads: int) -> None:
-    """For PyTorch, and for scikit-learn, which counts threads for itself."""
-    from threadpoolctl import threadpool_limits
-
-    torch.set_num_threads(num_threads)
-    threadpool_limits(num_threads)
-
-
-Array = np.ndarray[Any, Any]
-Say = Callable[[str], None]
 
 
 def write_report(
@@ -85,29 +37,31 @@ def write_report(
     others: Sequence[tuple[Run, BGRL | None]] = (),
     protocols: Sequence[str] | None = None,
     num_runs: int | None = None,
-    say: Say = lambda text: None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Health:
     """Write the report of a run and return the verdict. Without a model, as of a cut run, there is no map.
 
     `others` are runs of the same recipe and graph by other seeds: curves and scores then show the spread over all of
     them. The map is that of `run`. `protocols` and `num_runs`: see `find_out`.
     """
-    known, laid_out = None, None
+    known, layout = None, None
     if model is not None and graph is not None:
         models = [model, *(one for _, one in others if one is not None)]
         say("embedding all nodes")
         embeddings = [one.embed(graph) for one in models]
         say("evaluating, finding nearest nodes and drawing the map")
         with side_by_side() as executor:
-            layout = executor.submit(_lay_out, embeddings[0])
+            waiting = executor.submit(maps.lay_out, embeddings[0])
             known = find_out(models, graph, embeddings, executor=executor, protocols=protocols, num_runs=num_runs)
-            laid_out = layout.result()
+            layout = waiting.result()
     members = [_Member(run, run.metrics(), model is not None)]
     members += [_Member(one, one.metrics(), other is not None) for one, other in others]
     members.sort(key=lambda one: one.seed)
     scored = [run.info["seed"], *(one.info["seed"] for one, other in others if other is not None)]
     healths, health = _check(members, known, scored)
-    header, block = (None, "") if known is None or laid_out is None else _make_map(run, known, laid_out)
+    header, block = None, ""
+    if known is not None and layout is not None:
+        header, block = maps.pack_map(known.graph, layout, columns=_columns(run, known))
     if header is not None and len(members) > 1:
         header["notes"].insert(0, f"The map shows seed {run.info['seed']}.")
     page = _page(run, members, healths, health, known, header, block, scored)
@@ -155,67 +109,26 @@ def _check(
     return healths, join_health(healths, words)
 
 
-@dataclass(frozen=True, eq=False)
-class _Layout:
-    """Where the chosen `nodes` stand, and which are near each other."""
-
-    nodes: Array
-    nearest: Nearest
-    layouts: dict[str, Array]
-    kept: dict[str, float]
-
-
-def _lay_out(h: Array) -> _Layout:
-    nodes = choose_nodes(len(h))
-    h = h[nodes]
-    nearest = nearest_nodes(h, k=NUM_NEIGHBOURS)
-    components = principal_components(h)
-    layouts = {"neighbours": neighbour_layout(nearest.nodes, components), "pca": components}
-    kept = {name: neighbours_kept(nearest.nodes, positions) for name, positions in layouts.items()}
-    return _Layout(nodes, nearest, layouts, kept)
-
-
-def _make_map(run: Run, known: Knowledge, laid_out: _Layout) -> tuple[dict[str, Any], str]:
-    header, block = pack_map(
-        known.graph,
-        laid_out.nodes,
-        layouts=laid_out.layouts,
-        columns=_columns(run, known),
-        nearest=laid_out.nearest,
-        traits=c.traits(known.graph),
-    )
-    return {**header, "kept": laid_out.kept}, block
-
-
-def _columns(run: Run, known: Knowledge) -> list[c.Column]:
+def _columns(run: Run, known: Knowledge) -> list[maps.Column]:
+    """What the map can be coloured by."""
     graph = known.graph
-    found = c.graph_columns(graph)
-    num_clusters = graph.num_classes if has_classes(graph) else c.NUM_CLUSTERS
-    found.insert(1 if found[0].title == "label" else 0, c.cluster_column(known.h, num_clusters=min(num_clusters, 40)))
+    found = maps.graph_columns(graph)
+    num_clusters = min(graph.num_classes, 40) if has_classes(graph) else maps.NUM_CLUSTERS
+    found.insert(1 if found[0].title == "label" else 0, maps.cluster_column(known.h, num_clusters=num_clusters))
     if known.confusion is not None:
-        names = graph.class_names or tuple(str(number) for number in range(graph.num_classes))
-        found.insert(2, c.Column("predicted label", known.confusion.predicted.astype(np.int32), names))
+        predicted = known.confusion.predicted.astype(np.int32)
+        found.insert(2, maps.Column("predicted label", predicted, maps.class_names(graph)))
     return found + _other_columns(run, graph)
 
 
-def _other_columns(run: Run, graph: Graph) -> list[c.Column]:
+def _other_columns(run: Run, graph: Graph) -> list[maps.Column]:
     """Columns of the user's nodes table that training did not read."""
     saved = run.info["source"]
     if not saved.get("nodes") or not saved.get("options", {}).get("ignore_columns"):
         return []
-    source = Source.from_dict(saved)
-    texts = read_ignored_columns(
-        saved["nodes"], graph.external_ids, options=source.options, limit=c.MAX_FEATURE_COLUMNS
-    )
-    return [c.text_column(title, column) for title, column in texts.items()]
-
-
-def _title(run: Run) -> str:
-    """The graph's name; tables have none, so that their run's name stands for it."""
-    name, folder = run.info["graph"].get("name"), run.folder.resolve()
-    if name and name != "graph":
-        return str(name)
-    return folder.parent.name if (folder.parent / LIST_FILE).exists() else folder.name
+    options, limit = Source.from_dict(saved).options, maps.MAX_FEATURE_COLUMNS
+    texts = read_ignored_columns(saved["nodes"], graph.external_ids, options=options, limit=limit)
+    return [maps.text_column(title, column) for title, column in texts.items()]
 
 
 def _page(
@@ -230,22 +143,75 @@ def _page(
 ) -> str:
     scores = None if known is None else known.scores
     confusion = None if known is None else known.confusion
+    best = None if scores is None else scores.best
     logs = {one.seed: one.records for one in members}
     score_of = dict(zip(scored, () if scores is None else scores.by_seed, strict=False))
-    folder, shown_seed = run.folder.resolve(), run.info["seed"] if len(members) > 1 else None
-    parts = {
-        "title": escape(_title(run)),
-        "folder": escape(folder.name if len(members) == 1 else f"{folder.parent.name}, {len(members)} seeds"),
-        "method": escape(run.recipe.method.name.upper()),
-        "headline": s.headline(health),
-        "tiles": tiles(run, logs, scores),
-        "seeds": seed_table(logs, healths, scores, score_of) if len(members) > 1 else "",
-        "no_map": "" if header is not None else s.NO_MAP,
-        "scores": "" if scores is None else s.score_tables(scores),
-        "confusion": "" if confusion is None else s.confusion_matrix(confusion, seed=shown_seed),
-        "recipe": s.recipe_settings(run, seeds=list(logs)),
-        "statistics": s.data_statistics(run, None if known is None else known.graph),
-        "environment": s.environment(run),
+    folder, is_alone, confused = run.folder.resolve(), len(members) == 1, ""
+    if confusion is not None:
+        confused = html.confusion_matrix(
+            confusion.names,
+            confusion.counts,
+            accuracy=confusion.accuracy,
+            mistakes=confusion.mistakes,
+            seed=None if is_alone else run.info["seed"],
+        )
+    sections = {
+        "title": html.escape(_title(run)),
+        "folder": html.escape(folder.name if is_alone else f"{folder.parent.name}, {len(members)} seeds"),
+        "method": html.escape(run.recipe.method.name.upper()),
+        "headline": html.headline(health),
+        "tiles": html.tiles(run, logs, best),
+        "seeds": "" if is_alone else html.seed_table(logs, healths, best, score_of),
+        "no_map": "" if header is not None else html.NO_MAP,
+        "scores": "" if scores is None else html.score_tables(scores.tables, scores.note),
+        "confusion": confused,
+        "recipe": html.recipe_settings(run, seeds=list(logs)),
+        "statistics": html.data_statistics(run, None if known is None else known.graph),
+        "environment": html.environment(run),
     }
     charts = join_charts([training_series(records, run.recipe) for records in logs.values()])
-    return fill_page(parts, data={"series": charts, "map": header, "num_seeds": len(members)}, block=block)
+    return html.fill_page(sections, data={"series": charts, "map": header, "num_seeds": len(members)}, block=block)
+
+
+def _title(run: Run) -> str:
+    """The graph's name; tables have none, so that their run's name stands for it."""
+    name, folder = run.info["graph"].get("name"), run.folder.resolve()
+    if name and name != "graph":
+        return str(name)
+    return folder.parent.name if (folder.parent / LIST_FILE).exists() else folder.name
+
+
+@contextmanager
+def side_by_side() -> Iterator[Executor]:
+    """Takes functions by `submit` and runs two at a time, each on half of the processor's cores: evaluation and layout
+    are many small steps, of which a second core makes each hardly faster. With one core they run one after the other.
+    """
+    _import_for_all()
+    num_threads = torch.get_num_threads()
+    num_at_once = min(_NUM_AT_ONCE, num_threads)
+    share = num_threads // num_at_once
+    torch.set_num_threads(share)
+    executor = ThreadPoolExecutor(num_at_once, initializer=_limit_threads, initargs=(share,))
+    try:
+        yield executor
+    finally:
+        executor.shutdown(cancel_futures=True)
+        torch.set_num_threads(num_threads)
+
+
+def _import_for_all() -> None:
+    """What work imports where it needs it: two threads that enter a package by different doors can each find a module
+    of it half made, so that one thread goes first."""
+    import sklearn.cluster
+    import sklearn.linear_model
+    import sklearn.metrics
+    import sklearn.multiclass
+    import sklearn.preprocessing  # noqa: F401
+
+
+def _limit_threads(num_threads: int) -> None:
+    """Of PyTorch, and of scikit-learn, which counts threads for itself."""
+    from threadpoolctl import threadpool_limits
+
+    torch.set_num_threads(num_threads)
+    threadpool_limits(num_threads)

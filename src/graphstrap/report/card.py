@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from graphstrap.errors import InputError
-from graphstrap.evaluation.protocols import Evaluation
+from graphstrap.evaluation.registry import Evaluation
 from graphstrap.io.files import atomic_write, read_text
 from graphstrap.nn.model import Model
 from graphstrap.run.environment import graphstrap_version

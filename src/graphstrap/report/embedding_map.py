@@ -16,70 +16,10 @@ from numpy.random import default_rng
 
 from graphstrap.graph import Graph
 from graphstrap.graph.blocks import SparseMatrix
-from graphstrap.report.nearest import Nearest, unit_rows
-
-# Typed arrays in a page: one compressed block of bytes as base64, and a list that says where each array is.
-#
-# array  ->  its first bytes, its second bytes, ... (numbers of like size compress well so)  ->  zlib  ->  base64
-#
-# `data.js` does the reverse.
-
+from graphstrap.ops.nearest import Nearest, nearest_nodes, unit_rows
+from graphstrap.report.layout import NUM_NEIGHBOURS, neighbour_layout, neighbours_kept, principal_components
 
 Array = np.ndarray[Any, Any]
-
-
-class Packer:
-    """Takes arrays and JSON values; gives the list and the block."""
-
-    def __init__(self) -> None:
-        self.entries: dict[str, dict[str, Any]] = {}
-        self._parts: list[bytes] = []
-        self._size = 0
-
-    def add(self, name: str, array: Array) -> None:
-        """An array of uint8, uint16, int32 or float32."""
-        assert array.dtype.name in {"uint8", "uint16", "int32", "float32"}, array.dtype
-        little = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
-        planes = little.reshape(-1).view(np.uint8).reshape(-1, array.dtype.itemsize).T
-        self._append(name, array.dtype.name, np.ascontiguousarray(planes).tobytes())
-
-    def add_json(self, name: str, value: Any) -> None:
-        self._append(name, "json", json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
-
-    def block(self) -> str:
-        """Everything as text that may stand in HTML."""
-        return base64.b64encode(zlib.compress(b"".join(self._parts), 6)).decode()
-
-    def _append(self, name: str, kind: str, data: bytes) -> None:
-        assert name not in self.entries
-        self.entries[name] = {"kind": kind, "start": self._size, "size": len(data)}
-        self._parts.append(data)
-        self._size += len(data)
-
-
-def quantise(values: Array, *, levels: int = 65_535) -> Array:
-    """(N, 2) positions as uint16, both axes by the same scale, centred in the square."""
-    low, high = values.min(0), values.max(0)
-    extent = max(float((high - low).max()), 1e-12)
-    centred = (values - (low + high) / 2) / extent + 0.5
-    whole: Array = np.clip(np.rint(centred * levels), 0, levels).astype(np.uint16)
-    return whole
-
-
-def shorten_floats(values: Array) -> Array:
-    """float32 rounded to 16 bits of precision (about 5 digits), which saves a quarter; whole numbers stay exact."""
-    values = values.astype(np.float32)
-    if bool((np.isnan(values) | (values == np.rint(values))).all()):
-        return values
-    bits = values.view(np.uint32)
-    rounded = ((bits.astype(np.uint64) + 0x80) & 0xFFFFFF00).astype(np.uint32).view(np.float32)
-    return np.where(np.isfinite(values), rounded, values)
-
-
-# What the map can be coloured by, and shows of a node: label, cluster, degree, and every column that the user gave.
-#
-# A column is one of numbers (float32, NaN where there is none) or of categories (a number for each node, -1 for none).
-
 
 MAX_FEATURE_COLUMNS, MAX_FEATURE_CELLS = 16, 1_000_000
 MAX_CATEGORIES = 1000
@@ -88,11 +28,121 @@ NUM_CLUSTERS = 12
 _CLUSTER_SAMPLE = 5_000
 _WHOLE_BELOW = 2**24  # float32 has every whole number; fractions are shown by a few digits anyway
 _LEADING_ZERO = re.compile(r"\s*[+-]?0\d")
+NUM_SHOWN = 10  # nearest nodes of each
+MAX_EDGES = 1_000_000
+MAX_NODES = 200_000
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Where the chosen `nodes` stand, by several layouts, and which are near each other. `kept`: see
+    `neighbours_kept`."""
+
+    nodes: Array
+    nearest: Nearest
+    positions: dict[str, Array]
+    kept: dict[str, float]
+
+
+def lay_out(h: Array) -> Layout:
+    """The layouts of at most MAX_NODES nodes."""
+    nodes = choose_nodes(len(h))
+    nearest = nearest_nodes(h[nodes], k=NUM_NEIGHBOURS)
+    components = principal_components(h[nodes])
+    positions = {"neighbours": neighbour_layout(nearest.nodes, components), "pca": components}
+    return Layout(
+        nodes, nearest, positions, {name: neighbours_kept(nearest.nodes, at) for name, at in positions.items()}
+    )
+
+
+def choose_nodes(num_nodes: int, *, seed: int = 0, limit: int = MAX_NODES) -> Array:
+    """All nodes, or a random choice of `limit`, ascending."""
+    if num_nodes <= limit:
+        return np.arange(num_nodes)
+    return np.sort(default_rng(seed).permutation(num_nodes)[:limit])
+
+
+def pack_map(graph: Graph, layout: Layout, *, columns: Sequence[Column]) -> tuple[dict[str, Any], str]:
+    """The header of the map, for JSON, and its block of arrays. `columns` are of all nodes."""
+    nodes, nearest, shown_traits = layout.nodes, layout.nearest, traits(graph)
+    packer = Packer()
+    packer.add_json("ids", [str(one) for one in graph.external_ids[nodes].tolist()])
+    for name, positions in layout.positions.items():
+        packer.add(f"layout:{name}", quantise(positions))
+    packer.add("nearest", nearest.nodes[:, :NUM_SHOWN].astype(np.int32))
+    packer.add("similarities", _as_bytes(nearest.similarities[:, :NUM_SHOWN]))
+    sources, targets, num_all = map_edges(graph, nodes)
+    packer.add("edge_counts", np.bincount(sources, minlength=len(nodes)).astype(np.int32))
+    packer.add("edge_targets", targets.astype(np.int32))
+    described = [_pack_column(packer, index, column, nodes) for index, column in enumerate(columns)]
+    if shown_traits is not None:
+        packer.add("traits", shown_traits.columns[nodes].astype(np.int32))
+        packer.add_json("trait_names", list(shown_traits.names))
+    header = {
+        "num_nodes": len(nodes),
+        "num_nearest": int(min(NUM_SHOWN, nearest.nodes.shape[1])),
+        "directed": not graph.is_symmetric,
+        "layouts": list(layout.positions),
+        "columns": described,
+        "traits": shown_traits is not None,
+        "notes": _notes(graph, nodes, len(targets), num_all, nearest),
+        "arrays": packer.entries,
+        "kept": layout.kept,
+    }
+    return header, packer.block()
+
+
+def map_edges(graph: Graph, nodes: Array, *, limit: int = MAX_EDGES, seed: int = 0) -> tuple[Array, Array, int]:
+    """Edges among the nodes of the map, sorted by source, each undirected one once; a random `limit` of them. The last
+    is how many there are in all."""
+    place = np.full(graph.num_nodes, -1, dtype=np.int64)
+    place[nodes] = np.arange(len(nodes))
+    sources, targets = place[graph.indices.numpy()], place[graph.targets.numpy()]
+    kept = (sources >= 0) & (targets >= 0)
+    if graph.is_symmetric:
+        kept &= sources <= targets
+    sources, targets = sources[kept], targets[kept]
+    num_all = len(sources)
+    if num_all > limit:
+        chosen = default_rng(seed).permutation(num_all)[:limit]
+        sources, targets = sources[chosen], targets[chosen]
+    order = np.lexsort((targets, sources))
+    return sources[order], targets[order], num_all
+
+
+def _pack_column(packer: Packer, index: int, column: Column, nodes: Array) -> dict[str, Any]:
+    name = f"column:{index}"
+    values = column.values[nodes]
+    if column.names is None:
+        packer.add(name, shorten_floats(values))
+        return {"title": column.title, "kind": "number", "array": name}
+    packer.add(name, values.astype(np.int32))
+    packer.add_json(f"{name}:names", list(column.names))
+    return {"title": column.title, "kind": "category", "array": name}
+
+
+def _as_bytes(similarities: Array) -> Array:
+    """[-1, 1] in 255 steps."""
+    return np.clip(np.rint((similarities + 1) * 127.5), 0, 255).astype(np.uint8)
+
+
+def _notes(graph: Graph, nodes: Array, num_edges: int, num_all: int, nearest: Nearest) -> list[str]:
+    notes = []
+    if len(nodes) < graph.num_nodes:
+        notes.append(f"A random {len(nodes):,} of the {graph.num_nodes:,} nodes are on the map.")
+    if num_edges < num_all:
+        notes.append(f"A random {num_edges:,} of the {num_all:,} edges are kept in this file.")
+    if not nearest.is_exact:
+        notes.append(
+            f"Nearest nodes were searched in the cells around a node, which finds {100 * nearest.recall:.1f} % of them."
+        )
+    return notes
 
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """`names` of the categories; None for a column of numbers."""
+    """What the map can be coloured by, and shows of a node: numbers (NaN where there is none), or categories, a number
+    for each node, -1 for none. `names` of the categories; None for a column of numbers."""
 
     title: str
     values: Array  # (N,) float32, or int32 codes
@@ -111,8 +161,7 @@ def graph_columns(graph: Graph) -> list[Column]:
     """Labels, types, splits, degree, times and dense features, as far as the graph has them."""
     columns = []
     if graph.labels is not None and graph.labels.dim() == 1:
-        names = graph.class_names or tuple(str(number) for number in range(graph.num_classes))
-        columns.append(Column("label", graph.labels.numpy().astype(np.int32), names))
+        columns.append(Column("label", graph.labels.numpy().astype(np.int32), class_names(graph)))
     if len(graph.node_types) > 1:
         sizes = np.diff(graph.type_offsets)
         columns.append(Column("type", np.repeat(np.arange(len(sizes), dtype=np.int32), sizes), graph.node_types))
@@ -122,6 +171,11 @@ def graph_columns(graph: Graph) -> list[Column]:
     if graph.node_times is not None:
         columns.append(Column("time", graph.node_times.numpy().astype(np.float32)))
     return columns + _feature_columns(graph)
+
+
+def class_names(graph: Graph) -> tuple[str, ...]:
+    """The names of a graph's classes, or their numbers."""
+    return graph.class_names or tuple(str(number) for number in range(graph.num_classes))
 
 
 def cluster_column(h: Array, *, num_clusters: int, seed: int = 0) -> Column:
@@ -206,97 +260,54 @@ def _feature_columns(graph: Graph) -> list[Column]:
     return [Column(name, column) for name, column in zip(names, values.T, strict=False)]
 
 
-NUM_SHOWN = 10  # nearest nodes of each
-MAX_EDGES = 1_000_000
-MAX_NODES = 200_000
+class Packer:
+    """Typed arrays in a page: one compressed block of bytes as base64, and a list that says where each array is.
+
+        array  ->  its first bytes, its second bytes, ... (numbers of like size compress well so)  ->  zlib  ->  base64
+
+    `data.js` does the reverse.
+    """
+
+    def __init__(self) -> None:
+        self.entries: dict[str, dict[str, Any]] = {}
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def add(self, name: str, array: Array) -> None:
+        """An array of uint8, uint16, int32 or float32."""
+        assert array.dtype.name in {"uint8", "uint16", "int32", "float32"}, array.dtype
+        little = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
+        planes = little.reshape(-1).view(np.uint8).reshape(-1, array.dtype.itemsize).T
+        self._append(name, array.dtype.name, np.ascontiguousarray(planes).tobytes())
+
+    def add_json(self, name: str, value: Any) -> None:
+        self._append(name, "json", json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
+
+    def block(self) -> str:
+        """Everything as text that may stand in HTML."""
+        return base64.b64encode(zlib.compress(b"".join(self._parts), 6)).decode()
+
+    def _append(self, name: str, kind: str, data: bytes) -> None:
+        assert name not in self.entries
+        self.entries[name] = {"kind": kind, "start": self._size, "size": len(data)}
+        self._parts.append(data)
+        self._size += len(data)
 
 
-def choose_nodes(num_nodes: int, *, seed: int = 0, limit: int = MAX_NODES) -> Array:
-    """All nodes, or a random choice of `limit`, ascending."""
-    if num_nodes <= limit:
-        return np.arange(num_nodes)
-    return np.sort(default_rng(seed).permutation(num_nodes)[:limit])
+def quantise(values: Array, *, levels: int = 65_535) -> Array:
+    """(N, 2) positions as uint16, both axes by the same scale, centred in the square."""
+    low, high = values.min(0), values.max(0)
+    extent = max(float((high - low).max()), 1e-12)
+    centred = (values - (low + high) / 2) / extent + 0.5
+    whole: Array = np.clip(np.rint(centred * levels), 0, levels).astype(np.uint16)
+    return whole
 
 
-def pack_map(
-    graph: Graph,
-    nodes: Array,
-    *,
-    layouts: dict[str, Array],
-    columns: Sequence[Column],
-    nearest: Nearest,
-    traits: Traits | None = None,
-) -> tuple[dict[str, Any], str]:
-    """The header of the map, for JSON, and its block of arrays. `layouts` and `nearest` are of the chosen `nodes`;
-    `columns` and `traits` of all."""
-    packer = Packer()
-    packer.add_json("ids", [str(one) for one in graph.external_ids[nodes].tolist()])
-    for name, positions in layouts.items():
-        packer.add(f"layout:{name}", quantise(positions))
-    packer.add("nearest", nearest.nodes[:, :NUM_SHOWN].astype(np.int32))
-    packer.add("similarities", _as_bytes(nearest.similarities[:, :NUM_SHOWN]))
-    sources, targets, num_all = map_edges(graph, nodes)
-    packer.add("edge_counts", np.bincount(sources, minlength=len(nodes)).astype(np.int32))
-    packer.add("edge_targets", targets.astype(np.int32))
-    described = [_pack_column(packer, index, column, nodes) for index, column in enumerate(columns)]
-    if traits is not None:
-        packer.add("traits", traits.columns[nodes].astype(np.int32))
-        packer.add_json("trait_names", list(traits.names))
-    header = {
-        "num_nodes": len(nodes),
-        "num_nearest": int(min(NUM_SHOWN, nearest.nodes.shape[1])),
-        "directed": not graph.is_symmetric,
-        "layouts": list(layouts),
-        "columns": described,
-        "traits": traits is not None,
-        "notes": _notes(graph, nodes, len(targets), num_all, nearest),
-        "arrays": packer.entries,
-    }
-    return header, packer.block()
-
-
-def map_edges(graph: Graph, nodes: Array, *, limit: int = MAX_EDGES, seed: int = 0) -> tuple[Array, Array, int]:
-    """Edges among the nodes of the map, sorted by source, each undirected one once; a random `limit` of them. The last
-    is how many there are in all."""
-    place = np.full(graph.num_nodes, -1, dtype=np.int64)
-    place[nodes] = np.arange(len(nodes))
-    sources, targets = place[graph.indices.numpy()], place[graph.targets.numpy()]
-    kept = (sources >= 0) & (targets >= 0)
-    if graph.is_symmetric:
-        kept &= sources <= targets
-    sources, targets = sources[kept], targets[kept]
-    num_all = len(sources)
-    if num_all > limit:
-        chosen = default_rng(seed).permutation(num_all)[:limit]
-        sources, targets = sources[chosen], targets[chosen]
-    order = np.lexsort((targets, sources))
-    return sources[order], targets[order], num_all
-
-
-def _pack_column(packer: Packer, index: int, column: Column, nodes: Array) -> dict[str, Any]:
-    name = f"column:{index}"
-    values = column.values[nodes]
-    if column.names is None:
-        packer.add(name, shorten_floats(values))
-        return {"title": column.title, "kind": "number", "array": name}
-    packer.add(name, values.astype(np.int32))
-    packer.add_json(f"{name}:names", list(column.names))
-    return {"title": column.title, "kind": "category", "array": name}
-
-
-def _as_bytes(similarities: Array) -> Array:
-    """[-1, 1] in 255 steps."""
-    return np.clip(np.rint((similarities + 1) * 127.5), 0, 255).astype(np.uint8)
-
-
-def _notes(graph: Graph, nodes: Array, num_edges: int, num_all: int, nearest: Nearest) -> list[str]:
-    notes = []
-    if len(nodes) < graph.num_nodes:
-        notes.append(f"A random {len(nodes):,} of the {graph.num_nodes:,} nodes are on the map.")
-    if num_edges < num_all:
-        notes.append(f"A random {num_edges:,} of the {num_all:,} edges are kept in this file.")
-    if not nearest.is_exact:
-        notes.append(
-            f"Nearest nodes were searched in the cells around a node, which finds {100 * nearest.recall:.1f} % of them."
-        )
-    return notes
+def shorten_floats(values: Array) -> Array:
+    """float32 rounded to 16 bits of precision (about 5 digits), which saves a quarter; whole numbers stay exact."""
+    values = values.astype(np.float32)
+    if bool((np.isnan(values) | (values == np.rint(values))).all()):
+        return values
+    bits = values.view(np.uint32)
+    rounded = ((bits.astype(np.uint64) + 0x80) & 0xFFFFFF00).astype(np.uint32).view(np.float32)
+    return np.where(np.isfinite(values), rounded, values)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 Records = Sequence[Mapping[str, Any]]
@@ -102,23 +102,16 @@ def check_health(
 
 
 def find_divergence(records: Records) -> Finding | None:
+    text, losses, lengths = "", finite_values(records, "loss"), finite_values(records, "mean_norm")
+    cut = next((record for record in records if record.get("diverged") or _is_nan(record.get("loss"))), None)
+    if cut is not None:
+        text = f"the loss was no number at step {cut.get('step', 0):,}"
+    elif len(losses) >= 3 and mean(losses[-2:]) > losses[0] + 0.1 * abs(losses[0]):
+        text = f"the loss rose from {losses[0]:.3g} to {losses[-1]:.3g}"
+    elif len(lengths) >= 2 and lengths[-1] > MAX_GROWTH * max(lengths[0], 1e-12):
+        text = f"embeddings grew {lengths[-1] / max(lengths[0], 1e-12):.0f} times longer"
     advice = "Lower train.learning_rate by a factor of three to ten, or set encoder.norm=batch, and fit again."
-    for record in records:
-        loss = record.get("loss")
-        if record.get("diverged") or (loss is not None and not math.isfinite(loss)):
-            step = record.get("step", 0)
-            return Finding(
-                "diverged", "bad", f"The training diverged: the loss was no number at step {step:,}.", advice
-            )
-    losses = _values(records, "loss")
-    if len(losses) >= 3 and _mean(losses[-2:]) > losses[0] + 0.1 * abs(losses[0]):
-        text = f"The training diverged: the loss rose from {losses[0]:.3g} to {losses[-1]:.3g}."
-        return Finding("diverged", "bad", text, advice)
-    lengths = _values(records, "mean_norm")
-    if len(lengths) >= 2 and lengths[-1] > MAX_GROWTH * max(lengths[0], 1e-12):
-        text = f"The training diverged: embeddings grew {lengths[-1] / max(lengths[0], 1e-12):.0f} times longer."
-        return Finding("diverged", "bad", text, advice)
-    return None
+    return Finding("diverged", "bad", f"The training diverged: {text}.", advice) if text else None
 
 
 def find_collapse(records: Records, *, embedding_size: int) -> Finding | None:
@@ -126,7 +119,7 @@ def find_collapse(records: Records, *, embedding_size: int) -> Finding | None:
         "Check that train.steps is not so large that the target stands still, keep encoder.norm=batch, "
         "mask less (views.feature_mask_probs, views.edge_drop_probs), and try another seed."
     )
-    spreads, ranks = _values(records, "spread"), _values(records, "effective_rank")
+    spreads, ranks = finite_values(records, "spread"), finite_values(records, "effective_rank")
     if spreads and spreads[-1] < MIN_SPREAD:
         text = f"The embedding collapsed: all nodes have almost the same vector (spread {spreads[-1]:.3f})."
         return Finding("collapsed", "bad", text, advice)
@@ -142,10 +135,10 @@ def find_collapse(records: Records, *, embedding_size: int) -> Finding | None:
 
 
 def find_undertraining(records: Records) -> Finding | None:
-    points = [(r["step"], r["loss"]) for r in records if _is_number(r.get("loss")) and "step" in r]
+    points = [(r["step"], r["loss"]) for r in records if is_finite(r.get("loss")) and "step" in r]
     if len(points) < 4:
         return None
-    first, last, step = points[0][1], _mean([loss for _, loss in points[-2:]]), points[-1][0]
+    first, last, step = points[0][1], mean([loss for _, loss in points[-2:]]), points[-1][0]
     advice = f"Train longer: --set train.steps={2 * step}."
     fall = first - last
     if fall < LEAST_FALL * abs(first):
@@ -171,14 +164,6 @@ def find_no_gain(gain: Gain | None) -> Finding | None:
     return Finding("nothing added", "warning", text, advice)
 
 
-def _on(gain: Gain) -> str:
-    return f"on {gain.num_tested:,} test nodes"
-
-
-def _signed(points: float) -> str:
-    return f"{points:+.1f}".replace("-", "\u2212")
-
-
 def _unfinished(records: Records, steps: int) -> Finding:
     done = max((int(record.get("step", 0)) for record in records), default=0)
     text = f"The run is unfinished: {done:,} of {steps:,} steps are logged."
@@ -187,38 +172,75 @@ def _unfinished(records: Records, steps: int) -> Finding:
 
 def praise(records: Records, embedding_size: int, gain: Gain | None, *, of: str = "The run is healthy") -> str:
     """One sentence about a run in which nothing is wrong."""
-    losses, ranks = _values(records, "loss"), _values(records, "effective_rank")
-    parts = []
+    losses, ranks = finite_values(records, "loss"), finite_values(records, "effective_rank")
+    found = []
     if len(losses) >= 2:
-        parts.append(f"the loss fell from {losses[0]:.2f} to {losses[-1]:.2f}")
+        found.append(f"the loss fell from {losses[0]:.2f} to {losses[-1]:.2f}")
     if ranks:
-        parts.append(f"the embedding uses {ranks[-1]:.0f} of its {embedding_size} dimensions")
-    if gain is not None:
-        parts.append(
-            f"{_on(gain)} it cannot be told apart from an untrained encoder ({_signed(gain.points)} points)"
-            if gain.is_chance
-            else f"it beats an untrained encoder by {gain.points:.1f} points"
-        )
-    return f"{of}: {_join(parts)}." if parts else "The run is finished; it logged nothing to judge it by."
+        found.append(f"the embedding uses {ranks[-1]:.0f} of its {embedding_size} dimensions")
+    if gain is not None and gain.is_chance:
+        points = f"({_signed(gain.points)} points)"
+        found.append(f"{_on(gain)} it cannot be told apart from an untrained encoder {points}")
+    elif gain is not None:
+        found.append(f"it beats an untrained encoder by {gain.points:.1f} points")
+    return f"{of}: {_enumerate(found)}." if found else "The run is finished; it logged nothing to judge it by."
 
 
-def _join(parts: Sequence[str]) -> str:
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+def join_health(found: Mapping[int, Health], praise: str) -> Health:
+    """The verdict over several seeds: the worst of theirs; each kind of finding once, with the seeds that have it.
+    `praise` if there is none."""
+    if len(found) == 1:
+        return next(iter(found.values()))
+    kinds: dict[str, list[tuple[int, Finding]]] = {}
+    for seed, health in found.items():
+        for finding in health.findings:
+            kinds.setdefault(finding.kind, []).append((seed, finding))
+    if not kinds:
+        return Health("healthy", praise, ())
+    findings = [_of_seeds([seed for seed, _ in ones], ones[0][1]) for ones in kinds.values()]
+    findings.sort(key=lambda one: _ORDER.index(one.severity))
+    num_sick = sum(health.verdict != "healthy" for health in found.values())
+    count = f"{num_sick} of {len(found)} seeds" if num_sick < len(found) else f"All {len(found)} seeds"
+    headline = f"{count} {'needs' if num_sick == 1 else 'need'} a closer look. {findings[0].text}"
+    return Health(findings[0].severity, headline, tuple(findings))
+
+
+def _of_seeds(seeds: Sequence[int], finding: Finding) -> Finding:
+    example = "" if len(seeds) == 1 else f" (figures of seed {seeds[0]})"
+    named = f"Seed{'s' if len(seeds) > 1 else ''} {_enumerate([str(seed) for seed in seeds])}{example}"
+    return replace(finding, text=f"{named}: {finding.text}")
+
+
+def finite_values(records: Records, name: str) -> list[float]:
+    """The logged values of this name that are finite numbers."""
+    return [float(record[name]) for record in records if is_finite(record.get(name))]
+
+
+def is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _is_nan(value: Any) -> bool:
+    return value is not None and not math.isfinite(value)
+
+
+def _on(gain: Gain) -> str:
+    return f"on {gain.num_tested:,} test nodes"
+
+
+def _signed(points: float) -> str:
+    return f"{points:+.1f}".replace("-", "\u2212")
+
+
+def _enumerate(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def _loss_at(points: Sequence[tuple[float, float]], step: float) -> float:
     """The mean of the two logged losses around a step."""
     after = next(index for index, (at, _) in enumerate(points) if at >= step)
-    return _mean([loss for _, loss in points[max(0, after - 1) : after + 1]])
-
-
-def _values(records: Records, name: str) -> list[float]:
-    return [float(record[name]) for record in records if _is_number(record.get(name))]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+    return mean([loss for _, loss in points[max(0, after - 1) : after + 1]])

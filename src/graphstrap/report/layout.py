@@ -6,7 +6,8 @@
 
 van der Maaten and Hinton, JMLR 2008; a = 12 in the first part ("early exaggeration"), 1 later. The second sum, over all
 pairs, is the gradient of a potential: nodes are spread over a grid, the grid is convolved with 1 / (1 + d^2) and its
-gradient by FFT, and each node reads the result where it stands (the idea of Linderman et al., Nature Methods 2019).
+gradient by FFT, and each node reads the result where it stands (the idea of Linderman et al., Nature Methods 2019). The
+report shows this layout, and `draw_map` makes a PNG of it.
 
 Cost of a step: O(N k + G log G) for G grid points. Measured against openTSNE and UMAP in docs/LOG.md.
 """
@@ -14,11 +15,15 @@ Cost of a step: O(N k + G log G) for G grid points. Measured against openTSNE an
 from __future__ import annotations
 
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from graphstrap.io.files import atomic_write
+from graphstrap.ops.nearest import nearest_nodes
 
 Array = np.ndarray[Any, Any]
 
@@ -180,3 +185,63 @@ def neighbours_kept(nearest: Array, positions: Array, *, k: int = 10, num_nodes:
     is_other = found != chosen[:, None]
     near = nearest[chosen, :k]
     return float(((found[:, :, None] == near[:, None, :]) & is_other[:, :, None]).any(1).mean())
+
+
+def draw_map(
+    h: Array,
+    labels: Array,
+    names: tuple[str, ...],
+    path: Path,
+    *,
+    title: str,
+    num_classes_shown: int = 12,
+    num_nodes_per_class: int = 120,
+    seed: int = 0,
+) -> None:
+    """Lay out a sample of the largest classes and write a PNG: nodes near each other are alike, colours are labels."""
+    nodes = _sample(labels, num_classes_shown, num_nodes_per_class, seed)
+    positions = neighbour_layout(nearest_nodes(h[nodes], k=NUM_NEIGHBOURS).nodes, principal_components(h[nodes]))
+    with atomic_write(path) as temporary:
+        _draw(positions, labels[nodes], names, temporary, title)
+
+
+def _sample(labels: Array, num_classes: int, num_nodes_per_class: int, seed: int) -> Array:
+    random = np.random.default_rng(seed)
+    sizes = np.bincount(labels[labels >= 0])
+    chosen = []
+    for label in np.argsort(-sizes, kind="stable")[:num_classes]:
+        members = np.flatnonzero(labels == label)
+        chosen.append(random.permutation(members)[:num_nodes_per_class])
+    return np.concatenate(chosen)
+
+
+def _draw(positions: Array, labels: Array, names: tuple[str, ...], path: Path, title: str) -> None:
+    from matplotlib import colormaps
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 7.2), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    colours = colormaps["tab20"].colors  # type: ignore[attr-defined]
+    for index, label in enumerate(dict.fromkeys(labels.tolist())):
+        members = labels == label
+        axes.scatter(
+            positions[members, 0],
+            positions[members, 1],
+            s=9,
+            color=colours[index % 20],
+            linewidths=0,
+            label=names[label],
+        )
+        x, y = np.median(positions[members], axis=0)
+        axes.text(x, y, names[label], fontsize=9, weight="bold", ha="center", va="center", **_halo())
+    axes.set_title(title, fontsize=11, loc="left")
+    axes.set_axis_off()
+    figure.savefig(path, format="png")
+
+
+def _halo() -> dict[str, Any]:
+    from matplotlib.patheffects import withStroke
+
+    return {"path_effects": [withStroke(linewidth=3, foreground="white")]}

@@ -4,6 +4,9 @@ text in HTML       html.escape
 JSON in a script   <, > and & as \u escapes: no string can end the element
 scripts            named by their hash in the page's content security policy: no other script runs, nothing is
                    fetched
+
+Everything that is words and numbers goes through `table`, `definitions` and `note`; each section below is a function
+that gives HTML.
 """
 
 from __future__ import annotations
@@ -20,22 +23,29 @@ from typing import Any
 
 import numpy as np
 
+from graphstrap.evaluation.registry import Evaluation, find_protocol
 from graphstrap.graph import Graph
 from graphstrap.report.health import Health
-from graphstrap.report.scores import Confusion, Scores
+from graphstrap.report.series import elapsed_seconds
 from graphstrap.run.folder import Run
 
 SCRIPTS = ("data.js", "palette.js", "points.js", "grid.js", "map.js", "panel.js", "charts.js", "main.js")
+NO_MAP = "<section><h2>Embedding map</h2><p>There is none yet: the run has left no model.</p></section>"
+_VERDICTS = {"healthy": "Healthy", "warning": "Look closer", "bad": "Unhealthy"}
+_METRICS = {"nmi": "NMI", "auc": "AUC", "micro-f1": "micro-F1"}
+
+Logs = Mapping[int, list[dict[str, Any]]]  # what each seed's training logged
 
 
-def fill_page(parts: Mapping[str, str], *, data: Mapping[str, Any], block: str) -> str:
-    """The template with its parts, which are HTML already; `data` becomes JSON and `block` stands as it is."""
+def fill_page(sections: Mapping[str, str], *, data: Mapping[str, Any], block: str) -> str:
+    """The template with its sections, which are HTML already; `data` becomes JSON and `block` stands as it is."""
     script = "(() => {\n'use strict';\n" + "\n".join(asset(name) for name in SCRIPTS) + "\n})();\n"
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     filled = {
-        **parts,
+        **sections,
         "style": asset("report.css"),
         "script": script,
-        "script_hash": _hash(script),
+        "script_hash": f"sha256-{digest}",
         "data": script_json(data),
         "block": block,
     }
@@ -73,27 +83,9 @@ def definitions(values: Mapping[str, Any]) -> str:
     return f"<dl>{''.join(pairs)}</dl>"
 
 
-def _hash(script: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-
-
-# The parts of the page that are words and tables. Every function gives HTML; what came from a user is escaped.
-
-
-VERDICTS = {"healthy": "Healthy", "warning": "Look closer", "bad": "Unhealthy"}
-_PROTOCOLS = {
-    "paper": "Linear probe, 10 % of the labels",
-    "reference": "Linear probe, 20 % of the labels",
-    "public": "Linear probe, published splits",
-    "knn": "Nearest neighbours vote",
-    "clustering": "Clusters against classes",
-    "links": "Hidden edges told from other pairs",
-    "auc": "Linear probe, order of two classes",
-    "adamw": "Linear layer by AdamW, published splits",
-    "adamw-reference": "Linear layer by AdamW, z-scored columns",
-}
-NO_MAP = "<section><h2>Embedding map</h2><p>There is none yet: the run has left no model.</p></section>"
-METRICS = {"nmi": "NMI", "auc": "AUC", "micro-f1": "micro-F1"}
+def note(text: str) -> str:
+    """A small sentence below a table."""
+    return f'<p class="note">{escape(text)}.</p>'
 
 
 def headline(health: Health) -> str:
@@ -101,79 +93,116 @@ def headline(health: Health) -> str:
         f"<li>{f'<b>{escape(one.text)}</b> ' if place else ''}{escape(one.advice)}</li>"  # the first is the headline
         for place, one in enumerate(health.findings)
     )
-    return (
-        f'<p class="verdict {health.verdict}"><span class="pill">{VERDICTS[health.verdict]}</span>'
-        f"<span>{escape(health.headline)}</span></p>" + (f'<ul class="advice">{advice}</ul>' if advice else "")
+    sentence = f"{_pill(health.verdict)}<span>{escape(health.headline)}</span>"
+    return f'<p class="verdict {health.verdict}">{sentence}</p>' + (
+        f'<ul class="advice">{advice}</ul>' if advice else ""
     )
 
 
-def score_tables(scores: Scores) -> str:
+def tiles(run: Run, logs: Logs, best: Evaluation | None) -> str:
+    """The figures one wants first; over seeds their mean."""
+    graph, lasts = run.info["graph"], [records[-1] if records else {} for records in logs.values()]
+    figures = {"nodes": _count(graph.get("num_nodes")), "directed edges": _count(graph.get("num_edges"))}
+    if len(logs) > 1:
+        figures["seeds"] = str(len(logs))
+    figures["steps"] = f"{max(last.get('step', 0) for last in lasts):,}"
+    figures["training time"] = _duration(max((elapsed_seconds(one)[-1] for one in logs.values() if one), default=0.0))
+    losses, ranks = (
+        [last[name] for last in lasts if isinstance(last.get(name), float)] for name in ("loss", "effective_rank")
+    )
+    if losses:
+        figures["final loss"] = f"{np.mean(losses):.3f}"
+    if ranks:
+        figures["effective rank"] = f"{np.mean(ranks):.0f} of {run.recipe.encoder.embedding_size}"
+    if best is not None:
+        figures[_metric_of(best)] = f"{best.mean:.1f} %"
+    cells = (f"<div><dd>{escape(value)}</dd><dt>{escape(name)}</dt></div>" for name, value in figures.items())
+    return f'<dl class="tiles">{"".join(cells)}</dl>'
+
+
+def seed_table(
+    logs: Logs, healths: Mapping[int, Health], best: Evaluation | None, score_of: Mapping[int, float]
+) -> str:
+    """A row for each seed: its verdict, where its training ended, its score by the first protocol."""
+    columns = {"final loss": ("loss", 3), "effective rank": ("effective_rank", 1), "spread": ("spread", 2)}
+    columns["mean length"] = ("mean_norm", 1)
+    scored = [] if best is None or not score_of else [escape(f"{_metric_of(best)}, %")]
+    rows = []
+    for seed, records in logs.items():
+        last, verdict = records[-1] if records else {}, healths[seed].verdict
+        figures = [_figure(last.get(name), digits) for name, digits in columns.values()]
+        figures += [_figure(score_of.get(seed), 1) for _ in scored]
+        rows.append([str(seed), f'<span class="{verdict}">{_pill(verdict)}</span>', *figures])
+    return f'<div class="scroll">{table(["seed", "", *columns, *scored], rows, css_class="seeds")}</div>'
+
+
+def score_tables(tables: Mapping[str, Mapping[str, Evaluation]], left_out: str = "") -> str:
     """One block a protocol: a bar for each candidate, the trained one last."""
-    note = f'<p class="note">{escape(scores.note[0].upper() + scores.note[1:])}.</p>' if scores.note else ""
-    return "".join(_score_table(protocol, rows) for protocol, rows in scores.tables.items()) + note
+    blocks = "".join(_score_table(protocol, evaluations) for protocol, evaluations in tables.items())
+    return blocks + (note(left_out[0].upper() + left_out[1:]) if left_out else "")
 
 
-def _score_table(protocol: str, rows: Mapping[str, Any]) -> str:
+def _score_table(protocol: str, evaluations: Mapping[str, Evaluation]) -> str:
     cells = [
         [
             escape(name),
             f'<span class="bar"><i style="width:{max(0.0, min(100.0, one.mean)):.1f}%"></i></span>',
             f"{one.mean:.1f}" + (f" <small>± {one.std:.1f}</small>" if len(one.runs) > 1 else ""),
         ]
-        for name, one in rows.items()
+        for name, one in evaluations.items()
     ]
-    first = list(rows.values())[-1]
-    caption = f"<h3>{escape(_PROTOCOLS.get(protocol, protocol))} <code>{escape(protocol)}</code></h3>"
-    metric = METRICS.get(first.metric, first.metric.capitalize())
-    detail = f'<p class="note">{escape(metric)} in %; {escape(re.sub(r"; ari [^,]*", "", first.detail))}.</p>'
-    return f'<div class="score">{caption}{table(["", "", escape(metric)], cells, css_class="scores")}{detail}</div>'
+    trained = list(evaluations.values())[-1]
+    metric = _METRICS.get(trained.metric, trained.metric.capitalize())
+    caption = f"<h3>{escape(find_protocol(protocol).title or protocol)} <code>{escape(protocol)}</code></h3>"
+    done = note(f"{metric} in %; {re.sub(r'; ari [^,]*', '', trained.detail)}")
+    return f'<div class="score">{caption}{table(["", "", escape(metric)], cells, css_class="scores")}{done}</div>'
 
 
-def confusion_matrix(confusion: Confusion, *, seed: int | None = None) -> str:
-    """Rows are true classes, columns predicted ones; a cell's shade is its part of the row. A `seed` is named."""
-    shares = confusion.counts / np.maximum(confusion.counts.sum(1, keepdims=True), 1)
-    header = ["", *(f"<span>{escape(name)}</span>" for name in confusion.names)]
-    rows = [
-        [escape(name), *(_cell(confusion, i, j, float(shares[i, j])) for j in range(len(confusion.names)))]
-        for i, name in enumerate(confusion.names)
-    ]
-    caption = (
-        f"{confusion.accuracy:.1f} % right: a linear probe on 10 % of the labels, C chosen on 10 %, shown on the rest"
-    )
-    caption += "" if seed is None else f"; seed {seed}"
+def confusion_matrix(
+    names: Sequence[str],
+    counts: np.ndarray[Any, Any],
+    *,
+    accuracy: float,
+    mistakes: Sequence[tuple[str, str, int, float]],
+    seed: int | None = None,
+) -> str:
+    """Rows are true classes, columns predicted ones; a cell's shade is its share of the row. A `seed` is named."""
+    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+
+    def cell(i: int, j: int) -> str:
+        percent, kind = f"{100 * shares[i, j]:.0f}", "hit" if i == j else "miss"
+        title = escape(f"{names[i]} taken for {names[j]}: {counts[i, j]} ({percent} %)")
+        text = percent if shares[i, j] >= 0.005 else ""
+        return f'<span class="{kind}" style="--share:{shares[i, j]:.3f}" title="{title}">{text}</span>'
+
+    header = ["", *(f"<span>{escape(name)}</span>" for name in names)]
+    rows = [[escape(name), *(cell(i, j) for j in range(len(names)))] for i, name in enumerate(names)]
     matrix = f'<div class="scroll">{table(header, rows, css_class="confusion")}</div>'
-    heading = "<h3>Which classes are taken for which, in % of the true class</h3>"
-    return f'{heading}<div class="beside">{matrix}{_mistakes(confusion)}</div><p class="note">{caption}.</p>'
-
-
-def _mistakes(confusion: Confusion) -> str:
     lines = "".join(
-        f"<li><b>{escape(true)}</b> taken for <b>{escape(predicted)}</b> <small>{count:,} nodes, {100 * share:.0f} %"
-        "</small></li>"
-        for true, predicted, count, share in confusion.mistakes
+        f"<li><b>{escape(true)}</b> taken for <b>{escape(predicted)}</b> "
+        f"<small>{count:,} nodes, {100 * share:.0f} %</small></li>"
+        for true, predicted, count, share in mistakes
     )
-    return f'<div class="mistakes"><h3>Most often confused</h3><ol>{lines}</ol></div>' if lines else ""
-
-
-def _cell(confusion: Confusion, i: int, j: int, share: float) -> str:
-    title = f"{confusion.names[i]} taken for {confusion.names[j]}: {confusion.counts[i, j]} ({100 * share:.0f} %)"
-    text = f"{100 * share:.0f}" if share >= 0.005 else ""
-    kind = "hit" if i == j else "miss"
-    return f'<span class="{kind}" style="--share:{share:.3f}" title="{escape(title)}">{text}</span>'
+    confused = f'<div class="mistakes"><h3>Most often confused</h3><ol>{lines}</ol></div>' if lines else ""
+    heading = "<h3>Which classes are taken for which, in % of the true class</h3>"
+    caption = f"{accuracy:.1f} % right: a linear probe on 10 % of the labels, C chosen on 10 %, shown on the rest"
+    caption += "" if seed is None else f"; seed {seed}"
+    return f'{heading}<div class="beside">{matrix}{confused}</div>{note(caption)}'
 
 
 def data_statistics(run: Run, graph: Graph | None) -> str:
-    info = run.info["graph"]
-    values: dict[str, Any] = {"source": _source(run.info["source"])}
+    info, source = run.info["graph"], run.info["source"]
+    names = [str(source[key]) for key in ("dataset", "edges", "nodes") if source.get(key)]
+    values: dict[str, Any] = {"source": " and ".join(names) or "given as a Graph"}
     if info.get("name", "graph") != "graph":
         values["name"] = info["name"]
-    values |= {"nodes": count(info.get("num_nodes")), "directed edges": count(info.get("num_edges"))}
+    values |= {"nodes": _count(info.get("num_nodes")), "directed edges": _count(info.get("num_edges"))}
     values["features"] = ", ".join(f"{size:,}" for size in info.get("num_features", [])) or "none"
     values["classes"] = info.get("num_classes") or "none"
     if graph is not None:
         values |= _degree_statistics(graph)
     for name, number in info.get("cleaning", {}).items():
-        values[name.removeprefix("num_").replace("_", " ")] = count(number)
+        values[name.removeprefix("num_").replace("_", " ")] = _count(number)
     values["fingerprint"] = info["fingerprint"]
     return definitions(values)
 
@@ -195,14 +224,12 @@ def _degree_statistics(graph: Graph) -> dict[str, str]:
 
 
 def recipe_settings(run: Run, *, seeds: Sequence[int]) -> str:
-    """The recipe, table by table."""
-    groups = tomllib.loads(run.recipe.to_toml())
-    plain = {name: value for name, value in groups.items() if not isinstance(value, dict)}
-    blocks = [f"<h3>recipe</h3>{definitions({**plain, 'seed': ', '.join(map(str, seeds))})}"]
-    blocks += [
-        f"<h3>{escape(name)}</h3>{definitions(value)}" for name, value in groups.items() if isinstance(value, dict)
-    ]
-    return "".join(f"<div>{block}</div>" for block in blocks)
+    """The recipe, section by section."""
+    settings = tomllib.loads(run.recipe.to_toml())
+    sections = {name: value for name, value in settings.items() if isinstance(value, dict)}
+    top = {name: value for name, value in settings.items() if name not in sections}
+    sections = {"recipe": {**top, "seed": ", ".join(map(str, seeds))}, **sections}
+    return "".join(f"<div><h3>{escape(name)}</h3>{definitions(values)}</div>" for name, values in sections.items())
 
 
 def environment(run: Run) -> str:
@@ -217,10 +244,23 @@ def environment(run: Run) -> str:
     return definitions(values)
 
 
-def _source(source: Mapping[str, Any]) -> str:
-    names = [str(source[key]) for key in ("dataset", "edges", "nodes") if source.get(key)]
-    return " and ".join(names) or "given as a Graph"
+def _metric_of(evaluation: Evaluation) -> str:
+    return f"{_METRICS.get(evaluation.metric, evaluation.metric)}, {evaluation.protocol}"
 
 
-def count(number: Any) -> str:
+def _pill(verdict: str) -> str:
+    return f'<span class="pill">{_VERDICTS[verdict]}</span>'
+
+
+def _count(number: Any) -> str:
     return f"{number:,}" if isinstance(number, int) else "unknown"
+
+
+def _figure(value: Any, digits: int) -> str:
+    return f"{value:.{digits}f}" if isinstance(value, float) else "–"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s" if seconds >= 1 else f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

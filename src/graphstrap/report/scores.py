@@ -3,7 +3,7 @@ matrix."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,23 +11,24 @@ from typing import Any
 import numpy as np
 import torch
 
-from graphstrap.api.estimator import BGRL, random_init, score_links
-from graphstrap.api.seeds import over_seeds
+from graphstrap.api.estimator import BGRL, random_init
 from graphstrap.errors import InputError
 from graphstrap.evaluation.probe import fit_probe
-from graphstrap.evaluation.protocols import BY_PUBLISHED_SPLITS, Evaluation, evaluate, has_seen_test_labels
-from graphstrap.evaluation.rows import MIN_NODES, fifths, has_published_splits, published, run_generator, tenths
+from graphstrap.evaluation.protocols import evaluate, has_seen_test_labels
+from graphstrap.evaluation.registry import Evaluation, find_protocol, pool_evaluations
+from graphstrap.evaluation.task import MIN_NODES, Array, Task, has_published_splits, published
 from graphstrap.graph import Graph
 from graphstrap.nn.features import raw_features
 from graphstrap.report.health import Gain
 
-Array = np.ndarray[Any, Any]
-
+PROTOCOLS = ("paper", "knn", "clustering")  # of a report for which nobody asked for others
 MAX_LABELLED = 15_000  # a sample says as much, and keeps a large graph's report under a minute
 NUM_RUNS = 2
 FEW_LABELLED, RUNS_OF_FEW = 1_000, 10  # splits differ so much then that two of them say little
 MAX_CLASSES_SHOWN = 24
 NUM_MISTAKES = 8
+RARE, FEWEST_RARE = 0.2, 200  # a class, as a share of the labelled nodes; a tenth of those that are scored is fitted on
+MAX_LINKS = 5_000_000  # edges of a graph without labels that `links` is tried on without being asked for
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,12 @@ class Scores:
     by_seed: tuple[float, ...] = ()  # the mean of each trained one by the first protocol
     gains: tuple[Gain, ...] = ()  # what each has over an untrained encoder by it, where there is room for more
 
+    @property
+    def best(self) -> Evaluation | None:
+        """Of the trained candidate by the first protocol."""
+        first = next(iter(self.tables.values()), {})
+        return list(first.values())[-1] if first else None
+
 
 @dataclass(frozen=True, eq=False)
 class Confusion:
@@ -47,8 +54,60 @@ class Confusion:
     names: tuple[str, ...]
     counts: Array
     accuracy: float
-    mistakes: tuple[tuple[str, str, int, float], ...]  # true, predicted, how many, part of the true class
+    mistakes: tuple[tuple[str, str, int, float], ...]  # true, predicted, how many, share of the true class
     predicted: Array  # (N,) what the probe says of every node
+
+
+@dataclass(frozen=True, eq=False)
+class Knowledge:
+    """`h` are the embeddings of the first seed, which is the one that the map shows."""
+
+    graph: Graph
+    h: Array
+    scores: Scores | None
+    confusion: Confusion | None
+
+
+def find_out(
+    models: Sequence[BGRL],
+    graph: Graph,
+    embeddings: Sequence[Array],
+    *,
+    executor: Executor,
+    protocols: Sequence[str] | None,
+    num_runs: int | None,
+) -> Knowledge:
+    """Evaluate models that differ by their seed, raw features and an untrained encoder beside.
+
+    `protocols` are run as they are given, and one that cannot be is refused; one that trains anew does. None:
+    PROTOCOLS, and the published splits where there are any; without labels hidden edges, by the encoder as it is.
+    `num_runs` None: a few splits, and more of them where labels are few.
+    """
+    model, h = models[0], embeddings[0]
+    if protocols is None and not has_classes(graph):
+        return Knowledge(graph, h, _by_links(model, graph), None)
+    for name in protocols or ():
+        if has_seen_test_labels(model.recipe_, graph, protocol=name):
+            raise InputError(
+                f"this model has learned from labels that the protocol {name!r} tests on: give the node table a split "
+                "column and take 'public', or take 'links'"
+            )
+    chosen, note = (list(protocols), "") if protocols is not None else _usual(model, graph)
+    anew = [name for name in chosen if find_protocol(name).trains_anew]
+    scores = Scores({})
+    if len(anew) < len(chosen):
+        candidates: dict[str, Sequence[Any]] = {}
+        if (raw := raw_features(graph)) is not None:
+            candidates["raw features"] = [raw]
+        candidates["random init"] = [random_init(graph, model.recipe_, seed=model.seed, device=model.device)]
+        candidates[model.recipe_.method.name] = embeddings
+        by_labels = [name for name in chosen if name not in anew]
+        scores = score(candidates, graph, executor=executor, protocols=by_labels, num_runs=num_runs)
+    tables = {**scores.tables, **{name: find_protocol(name).score(model, graph, progress=False) for name in anew}}
+    notes = "; ".join(one for one in (scores.note, note) if one)
+    scores = replace(scores, tables={name: tables[name] for name in chosen}, note=notes)
+    learned = has_seen_test_labels(model.recipe_, graph, protocol="paper")  # what confusions are counted on
+    return Knowledge(graph, h, scores, None if learned or not has_classes(graph) else confuse(h, graph))
 
 
 def has_classes(graph: Graph) -> bool:
@@ -69,8 +128,48 @@ def why_no_classes(graph: Graph) -> str:
     return "" if len(np.unique(known)) >= 2 else "all labels are of one class"
 
 
+def _by_links(model: BGRL, graph: Graph) -> Scores | None:
+    """Hidden edges; a graph that is too small to hide any has a report all the same."""
+    if graph.num_edges > MAX_LINKS:
+        return None
+    try:
+        return Scores({"links": find_protocol("links").score(model, graph, refit=False)})
+    except InputError:
+        return None
+
+
+def _usual(model: BGRL, graph: Graph) -> tuple[list[str], str]:
+    """The protocols of a report for which nobody asked for others, and what is left out because it takes too long."""
+    names, note, splits = [*(["auc"] if graph.splits is None and _is_one_rare(graph) else []), *PROTOCOLS], "", []
+    if has_published_splits(graph) and graph.labels is not None:
+        try:
+            splits = published(graph.splits, np.flatnonzero(graph.labels.numpy() >= 0))
+        except InputError as error:
+            note = str(error)
+    if splits:
+        num_fitted = max(len(split.train) + len(split.val) for split in splits)
+        if num_fitted <= MAX_LABELLED:
+            names.insert(0, "public")
+        else:
+            note = (
+                f"the published split has {num_fitted:,} nodes to fit on and was left out: --protocol public takes it"
+            )
+    return [name for name in names if not has_seen_test_labels(model.recipe_, graph, protocol=name)], note
+
+
+def _is_one_rare(graph: Graph) -> bool:
+    """Whether there are two classes of which one is rare, so that calling all nodes by the other scores high."""
+    assert graph.labels is not None
+    if graph.labels.is_floating_point() or graph.labels.dtype == torch.bool:
+        return False  # no classes: the evaluation says so
+    counts = torch.bincount(graph.labels[graph.labels >= 0], minlength=2)
+    rare, total = int(counts.min()), int(counts.sum())
+    num_scored = rare * min(1.0, MAX_LABELLED / max(1, total))
+    return len(counts) == 2 and num_scored >= FEWEST_RARE and rare < RARE * total
+
+
 def score(
-    candidates: dict[str, Sequence[Any]],
+    candidates: Mapping[str, Sequence[Any]],
     graph: Graph,
     *,
     executor: Executor,
@@ -86,62 +185,40 @@ def score(
     if num_runs is None:
         has_few = graph.labels is not None and int((graph.labels >= 0).sum()) < FEW_LABELLED
         num_runs = RUNS_OF_FEW if has_few else NUM_RUNS
-    note = "" if all(_is_by_published(name, graph) for name in protocols) else note
-    how: dict[str, dict[str, Any]] = {
-        name: {
-            "graph": graph if _is_by_published(name, graph) else sampled,
-            "num_runs": 1 if name == "clustering" else num_runs,  # the best of several starts, as long as ten probes
-        }
-        for name in protocols
+    known = {name: find_protocol(name) for name in protocols}
+    graph_of = {
+        name: graph if one.uses_published_splits and graph.splits is not None else sampled
+        for name, one in known.items()
     }
     waiting = {
-        protocol: {
-            name: [executor.submit(evaluate, h, protocol=protocol, seed=seed, **how[protocol]) for h in arrays]
-            for name, arrays in candidates.items()
-        }
-        for protocol in protocols
+        (protocol, name): [
+            executor.submit(
+                evaluate, h, graph_of[protocol], protocol=protocol, num_runs=1 if one.is_costly else num_runs, seed=seed
+            )
+            for h in arrays
+        ]
+        for protocol, one in known.items()
+        for name, arrays in candidates.items()
     }
-    found = {
-        protocol: {name: [one.result() for one in futures] for name, futures in row.items()}
-        for protocol, row in waiting.items()
-    }
-    tables = {protocol: {name: over_seeds(ones) for name, ones in row.items()} for protocol, row in found.items()}
-    rows = list(next(iter(found.values())).values()) if found else []
-    by_seed = tuple(one.mean for one in rows[-1]) if rows else ()
-    if len(rows) < 2 or rows[-2][0].mean >= 98:
+    found = {place: [one.result() for one in futures] for place, futures in waiting.items()}
+    tables = {name: {other: pool_evaluations(found[name, other]) for other in candidates} for name in protocols}
+    note = "" if all(one is graph for one in graph_of.values()) else note
+    first = [found[protocols[0], name] for name in candidates]
+    by_seed = tuple(one.mean for one in first[-1])
+    if len(first) < 2 or first[-2][0].mean >= 98:
         return Scores(tables, note, by_seed)
-    num_tested = _num_tested(how[protocols[0]]["graph"], protocols[0], seed=seed)
-    return Scores(tables, note, by_seed, tuple(_gain(one, rows[-2][0], num_tested) for one in rows[-1]))
-
-
-def _is_by_published(protocol: str, graph: Graph) -> bool:
-    return protocol in BY_PUBLISHED_SPLITS and not (protocol == "auc" and graph.splits is None)
+    several = known[protocols[0]].takes_several_labels
+    task = Task.without_vectors(graph_of[protocols[0]], seed=seed, several_labels=several)
+    num_tested = known[protocols[0]].num_tested(task)
+    return Scores(tables, note, by_seed, tuple(_gain(one, first[-2][0], num_tested) for one in first[-1]))
 
 
 def _gain(trained: Evaluation, untrained: Evaluation, num_tested: int) -> Gain:
-    part = min(max((trained.mean + untrained.mean) / 200, 0.0), 1.0)
+    share = min(max((trained.mean + untrained.mean) / 200, 0.0), 1.0)
     differences = np.subtract(trained.runs, untrained.runs)  # on the same splits
     spread = float(differences.std(ddof=1)) if len(differences) > 1 else 0.0
-    error = (100**2 * part * (1 - part) / num_tested + spread**2) ** 0.5
+    error = (100**2 * share * (1 - share) / num_tested + spread**2) ** 0.5
     return Gain(trained.mean - untrained.mean, error, num_tested)
-
-
-def _num_tested(graph: Graph, protocol: str, *, seed: int) -> int:
-    """The number of nodes that a run of the protocol is tested on; of published splits, of the first. By AUC, those of
-    the rarer class: its order among the others is what is asked."""
-    assert graph.labels is not None
-    several = graph.labels.dim() == 2
-    nodes = np.arange(graph.num_nodes) if several else np.flatnonzero(graph.labels.numpy() >= 0)
-    if _is_by_published(protocol, graph):
-        tested = published(graph.splits, nodes, protocol=protocol)[0].test
-    elif protocol == "clustering":
-        tested = nodes
-    else:
-        draw = fifths if protocol == "reference" else tenths
-        tested = draw(nodes, run_generator(seed, 0)).test
-    if protocol == "auc":
-        return int(np.unique(graph.labels.numpy()[tested], return_counts=True)[1].min())
-    return len(tested)
 
 
 def confuse(h: Array, graph: Graph, *, seed: int = 0) -> Confusion:
@@ -201,106 +278,3 @@ def _sample_labels(graph: Graph, seed: int) -> tuple[Graph, str]:
         "`graphstrap evaluate` takes all"
     )
     return replace(graph, labels=torch.from_numpy(kept)), note
-
-
-# What a report finds out about the embeddings: scores by protocol, and which classes are confused.
-
-
-PROTOCOLS = ("paper", "knn", "clustering")
-RARE, FEWEST_RARE = 0.2, 200  # a class, as a part of the labelled nodes; a tenth of those that are scored is fitted on
-MAX_LINKS = 5_000_000  # edges of a graph without labels that `links` is tried on without being asked for
-
-
-@dataclass(frozen=True, eq=False)
-class Knowledge:
-    """`h` are the embeddings of the first seed, which is the one that the map shows."""
-
-    graph: Graph
-    h: Array
-    scores: Scores | None
-    confusion: Confusion | None
-
-
-def find_out(
-    models: Sequence[BGRL],
-    graph: Graph,
-    embeddings: Sequence[Array],
-    *,
-    executor: Executor,
-    protocols: Sequence[str] | None,
-    num_runs: int | None,
-) -> Knowledge:
-    """Evaluate models that differ by their seed, raw features and an untrained encoder beside.
-
-    `protocols` are run as they are given, and one that cannot be is refused; `links` among them trains anew. None:
-    PROTOCOLS, and the published splits where there are any; without labels hidden edges, by the encoder as it is.
-    `num_runs` None: a few splits, and more of them where labels are few.
-    """
-    model, h = models[0], embeddings[0]
-    if protocols is None and not has_classes(graph):
-        return Knowledge(graph, h, _by_links(model, graph), None)
-    chosen, note = (list(protocols), "") if protocols is not None else _usual(model, graph)
-    _check_honest(model, graph, protocols or ())
-    by_labels = [name for name in chosen if name != "links"]
-    scores = Scores({})
-    if by_labels:
-        candidates: dict[str, Sequence[Any]] = {}
-        if (raw := raw_features(graph)) is not None:
-            candidates["raw features"] = [raw]
-        candidates["random init"] = [random_init(graph, model.recipe_, seed=model.seed, device=model.device)]
-        candidates[model.recipe_.method.name] = embeddings
-        scores = score(candidates, graph, executor=executor, protocols=by_labels, num_runs=num_runs)
-    tables = {**scores.tables, **({"links": score_links(model, graph, progress=False)} if "links" in chosen else {})}
-    notes = "; ".join(one for one in (scores.note, note) if one)
-    scores = replace(scores, tables={name: tables[name] for name in chosen}, note=notes)
-    learned = has_seen_test_labels(model.recipe_, graph, protocol="paper")  # what confusions are counted on
-    return Knowledge(graph, h, scores, None if learned or not has_classes(graph) else confuse(h, graph))
-
-
-def _usual(model: BGRL, graph: Graph) -> tuple[list[str], str]:
-    """The protocols of a report for which nobody asked for others, and what is left out because it takes too long."""
-    names, note, splits = [*(["auc"] if graph.splits is None and _is_one_rare(graph) else []), *PROTOCOLS], "", []
-    if has_published_splits(graph) and graph.labels is not None:
-        try:
-            splits = published(graph.splits, np.flatnonzero(graph.labels.numpy() >= 0))
-        except InputError as error:
-            note = str(error)
-    if splits:
-        num_fitted = max(len(split.train) + len(split.val) for split in splits)
-        if num_fitted <= MAX_LABELLED:
-            names.insert(0, "public")
-        else:
-            note = (
-                f"the published split has {num_fitted:,} nodes to fit on and was left out: --protocol public takes it"
-            )
-    return [name for name in names if not has_seen_test_labels(model.recipe_, graph, protocol=name)], note
-
-
-def _is_one_rare(graph: Graph) -> bool:
-    """Whether there are two classes of which one is rare, so that calling all nodes by the other scores high."""
-    assert graph.labels is not None
-    if graph.labels.is_floating_point() or graph.labels.dtype == torch.bool:
-        return False  # no classes: the evaluation says so
-    counts = torch.bincount(graph.labels[graph.labels >= 0], minlength=2)
-    rare, total = int(counts.min()), int(counts.sum())
-    num_scored = rare * min(1.0, MAX_LABELLED / max(1, total))
-    return len(counts) == 2 and num_scored >= FEWEST_RARE and rare < RARE * total
-
-
-def _check_honest(model: BGRL, graph: Graph, protocols: Sequence[str]) -> None:
-    for name in protocols:
-        if has_seen_test_labels(model.recipe_, graph, protocol=name):
-            raise InputError(
-                f"this model has learned from labels that the protocol {name!r} tests on: give the node table a split "
-                "column and take 'public', or take 'links'"
-            )
-
-
-def _by_links(model: BGRL, graph: Graph) -> Scores | None:
-    """Hidden edges; what cannot be hidden, in a graph that is too small, is no reason to have no report."""
-    if graph.num_edges > MAX_LINKS:
-        return None
-    try:
-        return Scores({"links": score_links(model, graph, refit=False)})
-    except InputError:
-        return None

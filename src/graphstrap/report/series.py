@@ -1,16 +1,16 @@
-"""What the charts of training show: one series for each number that was logged, against steps and against time."""
+"""What the charts of training show: one series for each number that was logged, against steps and against time; of
+several seeds, the mean and the spread."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from graphstrap.nn.methods.bgrl import target_decay_at
-from graphstrap.report.health import MIN_SPREAD, Finding, Health
+from graphstrap.report.health import MIN_SPREAD, Records, is_finite, mean
 from graphstrap.run.recipe import Recipe
 
-Records = Sequence[Mapping[str, Any]]
+Chart = dict[str, Any]
 
 # name in the log, title, what a reader should know
 _CHARTS = (
@@ -24,17 +24,18 @@ _CHARTS = (
 )
 
 
-def training_series(records: Records, recipe: Recipe) -> list[dict[str, Any]]:
+def training_series(records: Records, recipe: Recipe) -> list[Chart]:
     """One object a chart: name, title, hint, steps, seconds, values. Charts without two points are left out."""
     seconds = elapsed_seconds(records)
-    rows = [dict(record) | _decay(record, recipe) for record in records]
+    stepped = [dict(record) | _decay(record, recipe) if "step" in record else {} for record in records]
     charts = []
     for name, title, hint in _CHARTS:
-        points = [(row["step"], at, row[name]) for row, at in zip(rows, seconds, strict=True) if _is_number(row, name)]
+        logged = [(one, at) for one, at in zip(stepped, seconds, strict=True) if is_finite(one.get(name))]
+        points = [(one["step"], at, one[name]) for one, at in logged]
         if len(points) < 2:
             continue
         steps, times, values = (list(column) for column in zip(*points, strict=True))
-        chart: dict[str, Any] = {"name": name, "title": title, "hint": hint, "steps": steps, "values": values}
+        chart: Chart = {"name": name, "title": title, "hint": hint, "steps": steps, "values": values}
         chart["seconds"] = [round(at, 2) for at in times]
         if name == "spread":
             chart["floor"] = MIN_SPREAD
@@ -55,39 +56,10 @@ def elapsed_seconds(records: Records) -> list[float]:
 
 
 def _decay(record: Mapping[str, Any], recipe: Recipe) -> dict[str, float]:
-    if recipe.method.name != "bgrl" or "step" not in record:
+    if recipe.method.name != "bgrl":
         return {}
     decay = target_decay_at(record["step"], base=recipe.method.target_decay, total_steps=recipe.train.steps)
     return {"target_decay": float(decay)}
-
-
-def _is_number(row: Mapping[str, Any], name: str) -> bool:
-    value = row.get(name)
-    return "step" in row and isinstance(value, int | float) and math.isfinite(value)
-
-
-# Several seeds in one report: one verdict over all of them, curves with their spread, a row for each seed.
-
-
-Chart = dict[str, Any]
-
-
-def join_health(found: Mapping[int, Health], praise: str) -> Health:
-    """The worst of the verdicts; each kind of finding once, with the seeds that have it. `praise` if there is none."""
-    if len(found) == 1:
-        return next(iter(found.values()))
-    kinds: dict[str, list[tuple[int, Finding]]] = {}
-    for seed, health in found.items():
-        for finding in health.findings:
-            kinds.setdefault(finding.kind, []).append((seed, finding))
-    if not kinds:
-        return Health("healthy", praise, ())
-    findings = [_of_seeds(ones) for ones in kinds.values()]
-    findings.sort(key=lambda one: one.severity != "bad")
-    num_sick = sum(health.verdict != "healthy" for health in found.values())
-    count = f"{num_sick} of {len(found)} seeds" if num_sick < len(found) else f"All {len(found)} seeds"
-    headline = f"{count} {'needs' if num_sick == 1 else 'need'} a closer look. {findings[0].text}"
-    return Health(findings[0].severity, headline, tuple(findings))
 
 
 def join_charts(by_seed: Sequence[Sequence[Chart]]) -> list[Chart]:
@@ -102,11 +74,11 @@ def join_charts(by_seed: Sequence[Sequence[Chart]]) -> list[Chart]:
             continue
         values, seconds = ([_at(chart, name, steps) for chart in same] for name in ("values", "seconds"))
         low, high = ([pick(column) for column in zip(*values, strict=True)] for pick in (min, max))
-        chart = {**first, "steps": steps, "seconds": [round(_mean(one), 2) for one in zip(*seconds, strict=True)]}
+        chart = {**first, "steps": steps, "seconds": [round(mean(one), 2) for one in zip(*seconds, strict=True)]}
         if low == high:  # such as the learning rate
             joined.append({**chart, "values": low})
         else:
-            means = [_mean(column) for column in zip(*values, strict=True)]
+            means = [mean(column) for column in zip(*values, strict=True)]
             joined.append({**chart, "values": means, "low": low, "high": high})
     return joined
 
@@ -123,20 +95,9 @@ def mean_records(by_seed: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[st
 def _means(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     names = [name for name, value in records[0].items() if isinstance(value, float)]
     shared = [name for name in names if all(isinstance(record.get(name), float) for record in records)]
-    return {name: _mean([record[name] for record in records]) for name in shared}
-
-
-def _of_seeds(ones: Sequence[tuple[int, Finding]]) -> Finding:
-    seeds, finding = [str(seed) for seed, _ in ones], ones[0][1]
-    named = f"Seed {seeds[0]}" if len(seeds) == 1 else f"Seeds {', '.join(seeds[:-1])} and {seeds[-1]}"
-    example = "" if len(seeds) == 1 else f" (figures of seed {seeds[0]})"
-    return Finding(finding.kind, finding.severity, f"{named}{example}: {finding.text}", finding.advice)
+    return {name: mean([record[name] for record in records]) for name in shared}
 
 
 def _at(chart: Chart, name: str, steps: Sequence[int]) -> list[float]:
     values = dict(zip(chart["steps"], chart[name], strict=True))
     return [values[step] for step in steps]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)

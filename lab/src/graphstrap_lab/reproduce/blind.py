@@ -15,8 +15,8 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
-from graphstrap.evaluation import protocols
-from graphstrap.evaluation.rows import Embeddings, Index, Split, fifths, run_generator
+from graphstrap.evaluation.protocols import probe_runs
+from graphstrap.evaluation.task import Embeddings, Index, Split, Task, fifths, run_generator
 from graphstrap.graph import Graph
 
 NUM_TUNING_SPLITS = 3
@@ -35,8 +35,8 @@ def tuning_scores(tables: Sequence[Tensor], graph: Graph) -> list[float]:
     size = len(_labelled(graph)) // 5
     mixed = [np.random.default_rng((1, run)).permutation(tuning_half(graph)) for run in range(NUM_TUNING_SPLITS)]
     splits = [Split(one[:size], one[:0], one[size:]) for one in mixed]
-    tasks = [protocols._task(h, graph, num_runs=NUM_TUNING_SPLITS, seed=0, solver="newton") for h in tables]
-    runs = protocols._probe_runs(tasks, [splits] * len(tasks))
+    tasks = [Task.of(h, graph, num_runs=NUM_TUNING_SPLITS) for h in tables]
+    runs = probe_runs(tasks, [splits] * len(tasks))
     return [round(100.0 * float(np.mean(one)), 4) for one in runs]
 
 
@@ -46,10 +46,10 @@ def untouched_accuracies(
     """As the protocol `reference` for each of the seeds, but tested on nodes outside the tuning half, in percent."""
     nodes, touched = _labelled(graph), tuning_half(graph)
     pairs = zip(embeddings, seeds, strict=True)
-    tasks = [protocols._task(h, graph, num_runs=num_runs, seed=seed, solver="newton") for h, seed in pairs]
+    tasks = [Task.of(h, graph, num_runs=num_runs, seed=seed) for h, seed in pairs]
     splits = [[fifths(nodes, run_generator(seed, run)) for run in range(num_runs)] for seed in seeds]
     unseen = [[split._replace(test=np.setdiff1d(split.test, touched)) for split in own] for own in splits]
-    return [round(100.0 * float(np.mean(one)), 4) for one in protocols._probe_runs(tasks, unseen)]
+    return [round(100.0 * float(np.mean(one)), 4) for one in probe_runs(tasks, unseen)]
 
 
 def _labelled(graph: Graph) -> Index:

@@ -14,7 +14,8 @@ from graphstrap.api.embed import embed_seeds
 from graphstrap.api.estimator import BGRL, random_init
 from graphstrap.api.seeds import fit_seeds
 from graphstrap.errors import InputError
-from graphstrap.evaluation.protocols import Evaluation, evaluate_many
+from graphstrap.evaluation.protocols import evaluate_many
+from graphstrap.evaluation.registry import Evaluation
 from graphstrap.graph import Graph
 from graphstrap.graph.blocks import SparseMatrix
 from graphstrap.graph.keep import fingerprint_of

@@ -1,16 +1,16 @@
-"""Rows: embeddings or raw features from which protocols take l2-normalised float64 rows.
+"""What a protocol is given: the vectors of nodes, their labels, and which nodes are fitted on, chosen on and tested on.
 
     row_i  ->  row_i / ||row_i||          a row of zeros stays as it is
 
-A NumPy array (memory-mapped too), a tensor on any device, a SparseMatrix or a SciPy matrix. Nothing of the size of
-the whole is copied: what is taken is converted when it is taken. Sparse rows stay sparse when they are nearly empty.
+Vectors come from a NumPy array (memory-mapped too), a tensor on any device, a SparseMatrix or a SciPy matrix. They are
+converted to float64 and normalised block by block, never as a whole. Nearly empty sparse rows stay sparse.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -20,38 +20,14 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Graph, Splits
 from graphstrap.graph.blocks import SparseMatrix
 
-# Principal axes: an orthonormal basis in which a regularised linear model is the same, and easier to solve.
-#
-# w = V u,  V^T V = I      =>      ||w|| = ||u||   and   X w = (X V) u
-#
-# The axes V are eigenvectors of X^T X when there are at least as many rows as columns. Otherwise the solution lies in
-# the span of the rows, w = X^T a, and N axes are enough: with X X^T = U S^2 U^T they are V = X^T U / S, and X V = U S.
-# That makes thousands of sparse columns as cheap as a few hundred dense ones, and it is exact.
-#
-# Any orthonormal V will do: the axes of similar rows, another random part of the same nodes, are nearly as good.
+Array = np.ndarray[Any, Any]
+Index = np.ndarray[Any, np.dtype[np.int64]]
+Embeddings = Array | Tensor | SparseMatrix
+Block = Any  # (M, D) float64: a dense tensor, or a SciPy CSR matrix (which has no types)
 
-
-Block = Any  # (N, D) float64: a dense tensor, or a SciPy CSR matrix (which has no types)
-
-NEGLIGIBLE = 1e-12  # axes with less than this part of the largest eigenvalue: beyond the precision of X X^T
-
-
-class Axes(NamedTuple):
-    coordinates: Tensor  # (N, R) X V
-    directions: Tensor  # (D, R) V
-
-
-def principal_axes(x: Block, *, directions: Tensor | None = None) -> Axes:
-    """The axes of `x`; or, where it has at least as many rows as columns, those `directions` that are known already."""
-    num_rows, num_columns = x.shape
-    if num_columns <= num_rows:
-        if directions is None:
-            directions = torch.linalg.eigh(_dense(x.T @ x)).eigenvectors
-        return Axes(multiply(x, directions), directions)
-    eigenvalues, vectors = torch.linalg.eigh(_dense(x @ x.T))
-    kept = eigenvalues > NEGLIGIBLE * eigenvalues[-1]
-    scales, vectors = eigenvalues[kept].sqrt(), vectors[:, kept]
-    return Axes(vectors * scales, multiply(x.T, vectors / scales))
+BLOCK_ENTRIES = 2**22
+SPARSE_DENSITY = 0.05  # sparse products win below: at the 35 % of Amazon's words they are three times slower
+MIN_NODES = 10
 
 
 def multiply(x: Block, y: Tensor) -> Tensor:
@@ -59,25 +35,14 @@ def multiply(x: Block, y: Tensor) -> Tensor:
     return x @ y if isinstance(x, Tensor) else torch.from_numpy(x @ y.cpu().numpy())
 
 
-def _dense(x: Block) -> Tensor:
-    return x if isinstance(x, Tensor) else torch.from_numpy(x.toarray())
-
-
-Embeddings = np.ndarray[Any, Any] | Tensor | SparseMatrix
-Index = np.ndarray[Any, np.dtype[np.int64]]
-
-BLOCK_ENTRIES = 2**22
-SPARSE_DENSITY = 0.05  # sparse products win below: at the 35 % of Amazon's words they are three times slower
-
-
 @dataclass(frozen=True, eq=False)
-class Rows:
-    """Rows by number; `source` is a NumPy array, a tensor or a SciPy CSR matrix of shape (N, D)."""
+class Vectors:
+    """The vectors of N nodes; `source` is a NumPy array, a tensor or a SciPy CSR matrix of shape (N, D)."""
 
     source: Any
 
     @classmethod
-    def of(cls, h: Any) -> Rows:
+    def of(cls, h: Any) -> Self:
         """Check `h` and wrap it: two dimensions, real numbers, all of them finite."""
         source = h.to_scipy() if isinstance(h, SparseMatrix) else h
         if hasattr(source, "tocsr"):
@@ -88,9 +53,9 @@ class Rows:
             raise InputError(
                 f"h must have one row per node and at least one column, got the shape {tuple(source.shape)}"
             )
-        rows = cls(source)
-        rows._check_finite(source.data if rows.is_stored_sparse else source)
-        return rows
+        vectors = cls(source)
+        vectors._check_finite(source.data if vectors.is_stored_sparse else source)
+        return vectors
 
     @property
     def is_stored_sparse(self) -> bool:
@@ -99,10 +64,10 @@ class Rows:
     @property
     def is_sparse(self) -> bool:
         """Whether `take` gives sparse rows."""
-        return self.is_stored_sparse and bool(self.source.nnz < SPARSE_DENSITY * self.num_rows * self.num_columns)
+        return self.is_stored_sparse and bool(self.source.nnz < SPARSE_DENSITY * self.num_nodes * self.num_columns)
 
     @property
-    def num_rows(self) -> int:
+    def num_nodes(self) -> int:
         return int(self.source.shape[0])
 
     @property
@@ -113,35 +78,35 @@ class Rows:
     def device(self) -> torch.device:
         return self.source.device if isinstance(self.source, Tensor) else torch.device("cpu")
 
-    def take(self, index: Index) -> Block:
-        """Normalised rows, (len(index), D) float64: a dense tensor, or SciPy CSR of a nearly empty source."""
+    def take(self, nodes: Index) -> Block:
+        """Rows of length 1, (M, D) float64: a dense tensor, or SciPy CSR of a nearly empty source."""
         if self.is_sparse:
-            return _normalise_sparse(self.source[index])
-        taken = self.take_as_given(index)
+            return _normalise_sparse(self.source[nodes])
+        taken = self.take_as_given(nodes)
         norms = taken.norm(dim=1, keepdim=True)
         return taken / torch.where(norms > 0, norms, 1.0)
 
-    def take_as_given(self, index: Index) -> Tensor:
-        """Rows that are not normalised, (len(index), D) float64, dense."""
+    def take_as_given(self, nodes: Index) -> Tensor:
+        """Rows that are not normalised, (M, D) float64, dense."""
         if isinstance(self.source, Tensor):
-            return self.source.detach()[torch.from_numpy(index).to(self.device)].double()
-        chosen = self.source[index]
+            return self.source.detach()[torch.from_numpy(nodes).to(self.device)].double()
+        chosen = self.source[nodes]
         return torch.from_numpy((chosen.toarray() if self.is_stored_sparse else chosen).astype(np.float64))
 
-    def take_with_constant(self, index: Index) -> Block:
-        """The same with a last column of ones, (len(index), D + 1): the intercept of a linear model."""
-        taken = self.take(index)
+    def take_with_constant(self, nodes: Index) -> Block:
+        """Rows of length 1 and a last column of ones, (M, D + 1): the intercept of a linear model."""
+        taken = self.take(nodes)
         if isinstance(taken, Tensor):
             return torch.cat([taken, taken.new_ones(len(taken), 1)], dim=1)
         from scipy.sparse import hstack
 
         return hstack([taken, np.ones((taken.shape[0], 1))], format="csr")
 
-    def blocks(self, index: Index, *, width: int) -> Iterator[Index]:
-        """Cut `index` so that neither a block of its rows nor a result of `width` columns outgrows the memory."""
+    def blocks(self, nodes: Index, *, width: int) -> Iterator[Index]:
+        """Cut `nodes` so that neither the rows of a block nor a result of `width` columns outgrows the memory."""
         size = max(1, BLOCK_ENTRIES // max(width, 1 if self.is_sparse else self.num_columns))
-        for start in range(0, len(index), size):
-            yield index[start : start + size]
+        for start in range(0, len(nodes), size):
+            yield nodes[start : start + size]
 
     def _check_finite(self, values: Any) -> None:
         if not isinstance(values, Tensor) and values.dtype.kind not in "fiub":
@@ -163,12 +128,17 @@ def _normalise_sparse(matrix: Any) -> Any:
     return diags_array(np.asarray(scales).reshape(-1)).tocsr() @ matrix
 
 
-# Splits: which nodes a run fits on, chooses on and is tested on.
-#
-# A run's split depends on (seed, run) and on nothing else: the same for every method, solver and number of runs.
-
-
-MIN_NODES = 10
+def label_numbers(labels: Any) -> Index:
+    """(N,) int64 on the CPU; several labels a node are refused."""
+    array = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if array.ndim == 2:
+        raise InputError(
+            f"labels has {array.shape[1]} columns, several labels a node: take the protocol 'adamw' (micro-F1) or "
+            "'adamw-reference'; this one wants one class number per node, -1 for none"
+        )
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise InputError(f"labels must be one integer per node, got {array.dtype} of shape {array.shape}")
+    return array.astype(np.int64)
 
 
 class Split(NamedTuple):
@@ -179,20 +149,84 @@ class Split(NamedTuple):
     test: Index
 
 
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One array of embeddings to evaluate."""
+
+    vectors: Vectors
+    labels: Array  # (N,) -1 for none, or (N, C) of 0 and 1
+    nodes: Index  # those with a label
+    num_classes: int
+    splits: Splits | None  # that came with the graph
+    num_runs: int
+    seed: int
+    solver: str
+
+    @classmethod
+    def of(
+        cls,
+        h: Embeddings,
+        graph: Graph,
+        *,
+        num_runs: int = 1,
+        seed: int = 0,
+        solver: str = "newton",
+        several_labels: bool = False,
+    ) -> Self:
+        """Check that the graph has labels and `h` a row for each node. `several_labels`: a node may have several."""
+        if graph.labels is None:
+            raise InputError(f"graph {graph.name!r} has no labels: there is nothing to evaluate against")
+        several = several_labels and graph.labels.dim() == 2
+        labels: Array = graph.labels.cpu().numpy() if several else label_numbers(graph.labels)
+        vectors = Vectors.of(h)
+        if vectors.num_nodes != len(labels):
+            raise InputError(
+                f"h has {vectors.num_nodes} rows, graph {graph.name!r} has {len(labels)} nodes: one row per node"
+            )
+        nodes, num_classes = np.arange(len(labels)), labels.shape[-1]
+        if not several:
+            nodes, num_classes = np.flatnonzero(labels >= 0), int(labels.max()) + 1
+            seen = len(np.unique(labels[nodes]))
+            if seen < 2:
+                raise InputError(f"graph {graph.name!r} has labels of {seen} classes: an evaluation needs at least two")
+        return cls(vectors, labels, nodes, num_classes, graph.splits, num_runs, seed, solver)
+
+    @classmethod
+    def without_vectors(cls, graph: Graph, *, seed: int = 0, several_labels: bool = False) -> Self:
+        """A task whose splits alone are of interest."""
+        h = np.zeros((graph.num_nodes, 1), dtype=np.float32)
+        return cls.of(h, graph, seed=seed, several_labels=several_labels)
+
+    def random_splits(self, draw: Callable[[Index, np.random.Generator], Split]) -> list[Split]:
+        """One split a run by `tenths` or `fifths`."""
+        return [draw(self.nodes, run_generator(self.seed, run)) for run in range(self.num_runs)]
+
+    def published_splits(self, protocol: str) -> list[Split]:
+        """The splits that came with the graph."""
+        return published(self.splits, self.nodes, protocol=protocol)
+
+
 def run_generator(seed: int, run: int) -> np.random.Generator:
+    """What draws a run's split: it is the same for every method, solver and number of runs."""
     return np.random.default_rng((seed, run))
 
 
 def tenths(nodes: Index, generator: np.random.Generator) -> Split:
     """A random 10 / 10 / 80 split, as the paper describes."""
-    tenth = _part(nodes, 10)
+    tenth = _share(nodes, 10)
     return Split(*np.split(generator.permutation(nodes), [tenth, 2 * tenth]))
 
 
 def fifths(nodes: Index, generator: np.random.Generator) -> Split:
     """A random 20 / 80 split without validation nodes, as the reference code does."""
-    train, test = np.split(generator.permutation(nodes), [_part(nodes, 5)])
+    train, test = np.split(generator.permutation(nodes), [_share(nodes, 5)])
     return Split(train, train[:0], test)
+
+
+def _share(nodes: Index, divisor: int) -> int:
+    if len(nodes) < MIN_NODES:
+        raise InputError(f"a random split needs at least {MIN_NODES} labelled nodes, the graph has {len(nodes)}")
+    return len(nodes) // divisor
 
 
 def published(splits: Splits | None, nodes: Index, *, protocol: str = "public") -> list[Split]:
@@ -214,10 +248,8 @@ def has_published_splits(graph: Graph) -> bool:
     if graph.labels.dim() != 1:  # several labels a node, of which none is missing
         return True
     nodes = np.flatnonzero(graph.labels.cpu().numpy() >= 0)
-    parts = [
-        (mask, column) for column in range(graph.splits.num_splits) for mask in (graph.splits.train, graph.splits.test)
-    ]
-    return all(len(_members(mask, nodes, column)) for mask, column in parts)
+    masks = (graph.splits.train, graph.splits.test)
+    return all(len(_members(mask, nodes, column)) for column in range(graph.splits.num_splits) for mask in masks)
 
 
 def _published(splits: Splits, nodes: Index, column: int) -> Split:
@@ -241,9 +273,3 @@ def _members(mask: Tensor, nodes: Index, column: int) -> Index:
         return nodes[:0]
     members: Index = nodes[columns[nodes, min(column, columns.shape[1] - 1)].astype(bool)]
     return members
-
-
-def _part(nodes: Index, parts: int) -> int:
-    if len(nodes) < MIN_NODES:
-        raise InputError(f"a random split needs at least {MIN_NODES} labelled nodes, the graph has {len(nodes)}")
-    return len(nodes) // parts

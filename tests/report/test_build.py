@@ -7,6 +7,8 @@ import os
 import re
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,6 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Graph, Splits
 from graphstrap.io.npz import write_npz
 from graphstrap.report.build import side_by_side, write_report
-from graphstrap.report.embedding_map import choose_nodes, map_edges
 from graphstrap.report.scores import Scores, _is_one_rare, _largest, confuse, find_out, has_classes
 from graphstrap.report.series import elapsed_seconds, training_series
 from graphstrap.run.folder import Run
@@ -278,20 +279,6 @@ def test_the_confusion_counts_test_nodes_and_merges_small_classes() -> None:
     assert has_classes(graph)
 
 
-def test_edges_are_each_shown_once_and_capped(communities: Graph) -> None:
-    nodes = np.arange(communities.num_nodes)
-    sources, targets, num_all = map_edges(communities, nodes)
-    assert len(sources) == num_all == communities.num_edges // 2
-    assert (sources <= targets).all()
-    assert (np.diff(sources) >= 0).all()
-    assert len(map_edges(communities, nodes, limit=10)[0]) == 10
-    some = np.array([0, 3, 6, 9])
-    inside = map_edges(communities, some)
-    assert max(inside[0].tolist() + inside[1].tolist(), default=0) < 4
-    assert np.array_equal(choose_nodes(5, limit=9), np.arange(5))
-    assert len(choose_nodes(50, limit=9)) == 9
-
-
 def test_time_is_added_up_from_speeds() -> None:
     records = [{"step": 10, "steps_per_second": 5.0}, {"step": 30, "steps_per_second": 10.0}]
     assert elapsed_seconds(records) == [2.0, 4.0]
@@ -328,3 +315,38 @@ def test_a_class_is_rare_where_enough_of_it_is_scored(num_rare: int, total: int,
     graph = Graph.from_edges([0], [1], num_nodes=total, labels=(torch.arange(total) < num_rare).long())
     assert _is_one_rare(graph) == is_rare
     assert not _is_one_rare(replace(graph, labels=torch.arange(total) < num_rare))
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("num_threads", [1, 2, 5])
+def test_threads_are_shared_and_given_back(num_threads: int) -> None:
+    torch.set_num_threads(num_threads)
+    with side_by_side() as executor:
+        found = list(executor.map(lambda _: (threading.get_ident(), torch.get_num_threads()), range(8)))
+    assert {share for _, share in found} == {max(1, num_threads // 2)}
+    assert len({thread for thread, _ in found}) <= min(2, num_threads)
+    assert torch.get_num_threads() == num_threads
+
+
+@pytest.mark.usefixtures("threads")
+def test_two_run_at_once() -> None:
+    torch.set_num_threads(2)
+    meeting = threading.Barrier(2)
+    with side_by_side() as executor:
+        both = [executor.submit(meeting.wait, timeout=60) for _ in range(2)]
+        assert sorted(one.result() for one in both) == [0, 1]
+
+
+@pytest.mark.usefixtures("threads")
+def test_a_failure_is_not_swallowed_and_threads_are_given_back() -> None:
+    torch.set_num_threads(2)
+    with pytest.raises(ZeroDivisionError), side_by_side() as executor:
+        executor.submit(lambda: 1 // 0).result()
+    assert torch.get_num_threads() == 2

@@ -1,12 +1,41 @@
-"""Nearest nodes of all nodes: exact ones are those of `neighbors`, the fast ones miss few."""
+"""Nearest neighbours: exact ones are those of a full sort, ties by the smaller number; the fast ones miss few."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse
+import torch
 
 from graphstrap.api.neighbors import find_neighbors
-from graphstrap.report.nearest import nearest_nodes, recall, unit_rows
+from graphstrap.ops import nearest
+from graphstrap.ops.nearest import nearest_nodes, recall, search, unit_rows
+
+
+@pytest.mark.parametrize("block_entries", [2**21, 7 * 50])
+@pytest.mark.parametrize("k", [1, 6, 49])
+def test_of_equally_similar_rows_the_smaller_number_comes_first(
+    k: int, block_entries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nearest, "_BLOCK_ENTRIES", block_entries)
+    h = torch.from_numpy(np.eye(4)[np.random.default_rng(0).integers(4, size=50)])  # cosines are 0 or 1
+    cosines = (h @ h.T).numpy()
+    np.fill_diagonal(cosines, -2.0)
+    expected = np.argsort(-cosines, axis=1, kind="stable")[:, :k]
+    nodes, similarities = search(h, h, k=k, own=torch.arange(50))
+    np.testing.assert_array_equal(nodes, expected)
+    np.testing.assert_array_equal(similarities, np.take_along_axis(cosines, expected, 1))
+
+
+def test_sparse_rows_and_other_queries_give_what_dense_rows_give() -> None:
+    random = np.random.default_rng(4)
+    queries, known = random.integers(2, size=(20, 9)).astype(float), random.integers(2, size=(30, 9)).astype(float)
+    dense = search(torch.from_numpy(queries), torch.from_numpy(known), k=5)
+    sparse = search(scipy.sparse.csr_matrix(queries), scipy.sparse.csr_matrix(known), k=5)
+    assert torch.equal(dense[0], sparse[0])
+    assert torch.equal(dense[1], sparse[1])
+    assert torch.equal(search(torch.from_numpy(queries), torch.from_numpy(known), k=5, order_ties=False)[1], dense[1])
+    assert search(torch.zeros(0, 9), torch.from_numpy(known), k=5)[0].shape == (0, 5)
 
 
 def test_exact_ones_are_those_that_neighbors_lists() -> None:
