@@ -24,6 +24,10 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:2:16:8")
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
 os.environ.setdefault("LRU_CACHE_CAPACITY", "64")
 
+from graphstrap.api import moved
+
+moved.install()
+
 if TYPE_CHECKING:
     from graphstrap.api.estimator import BGRL
     from graphstrap.api.predict import Predictions
@@ -89,6 +93,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in moved.MOVED and name not in _PUBLIC:
+        return moved.find_moved(name, stacklevel=2)
     if name not in _PUBLIC:
         raise AttributeError(f"module 'graphstrap' has no attribute {name!r}")
     module = importlib.import_module(f"graphstrap.{_PUBLIC[name]}")
