@@ -25,8 +25,9 @@ from graphstrap.graph import Graph
 from graphstrap.io.generate import mag
 from graphstrap.nn.model import Model
 from graphstrap.run.recipe import Recipe, load_recipe
-from graphstrap.train.batches import BatchMaker
-from graphstrap.train.step import SampledStep
+from graphstrap.train.batches import BatchMaker, Prefetcher
+from graphstrap.train.loop import make_step
+from graphstrap.train.step import EagerStep
 from graphstrap.train.views import draw_seeds
 from graphstrap_lab.bench.record import write_record
 
@@ -53,7 +54,7 @@ def measure(graph: Graph, recipe: Recipe, *, device: torch.device, num_steps: in
     model.module.to(device)
     prepared = with_labels_to_learn(model.transform(graph), model)
     begin = time.perf_counter()
-    step = SampledStep(model.method, prepared, recipe=recipe, seed=0)
+    step = make_step(model.method, prepared, recipe=recipe, seed=0)
     ready = time.perf_counter() - begin
     for number in range(1, warmup + 1):
         loss, _ = step(number)
@@ -75,8 +76,9 @@ def measure(graph: Graph, recipe: Recipe, *, device: torch.device, num_steps: in
     }
 
 
-def measure_split(step: SampledStep, *, device: torch.device, num_steps: int) -> tuple[dict[str, float], Graph]:
+def measure_split(step: EagerStep, *, device: torch.device, num_steps: int) -> tuple[dict[str, float], Graph]:
     """The median milliseconds of sampling, gathering and computing, each waited for; and a batch."""
+    assert isinstance(step.batches, Prefetcher)
     make = step.batches.make
     assert isinstance(make, BatchMaker)
     times: dict[str, list[float]] = {"sampling": [], "gathering": [], "computing": []}

@@ -25,7 +25,8 @@ from graphstrap.io.generate import mag
 from graphstrap.nn.model import Model
 from graphstrap.run.recipe import load_recipe
 from graphstrap.train.batches import BatchMaker, place_graph
-from graphstrap.train.step import EagerStep, SampledStep
+from graphstrap.train.loop import make_step
+from graphstrap.train.step import EagerStep
 from graphstrap_lab.bench.record import write_record
 
 ROOTS = (1024, 128, 16)
@@ -61,7 +62,7 @@ def measure(graph: Graph, num_roots: int, *, device: torch.device, num_steps: in
         for name, begin, end in zip(parts, times, times[1:], strict=False):
             parts[name].append(1e3 * (end - begin))
         sizes.append((step.given.num_nodes, step.given.num_edges))
-    whole = SampledStep(model.method, placed, recipe=recipe, seed=0)
+    whole = make_step(model.method, placed, recipe=recipe, seed=0)
     for number in (1, 2, 3):
         whole(number)
     begin = _now(device)

@@ -40,7 +40,7 @@ from graphstrap.nn.features import FeatureTransform, OwnFeatures, _row_sums, _un
 from graphstrap.ops import propagate, resolve_device
 from graphstrap.run.defaults import Statistics, choose_recipe
 from graphstrap.run.recipe import Recipe
-from graphstrap.train.log import monitor_embeddings
+from graphstrap.train.log import describe_moments, embedding_moments
 from graphstrap_lab.reproduce.cells import where_from
 from graphstrap_lab.reproduce.deadline import Deadline, TimeUpError
 from graphstrap_lab.reproduce.ledger import Ledger, Row
@@ -183,7 +183,7 @@ def measure(
             "seed": seed,
             "train_seconds": seconds,
             "loss": model.metrics_[-1]["loss"],
-            "rank_of_width": round(monitor_embeddings(h)["effective_rank"] / h.shape[1], 4),
+            "rank_of_width": round(describe_moments(*embedding_moments(h))["effective_rank"] / h.shape[1], 4),
             "validation": dict(zip(appended, own.tolist(), strict=True)),
         }
         for seed, model, h, own in zip(SEEDS, models, embeddings, scores, strict=True)

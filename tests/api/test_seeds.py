@@ -52,15 +52,15 @@ def test_seeds_resume_bit_for_bit_wherever_each_was_cut(
 ) -> None:
     """The cut finds one model saved at step 5 and the other two at step 4, as a kill between two saves would."""
     settings = {**SETTINGS, "train.checkpoint_seconds": 0.0}
-    record = loop._Course.record
+    record = loop._Session.record
 
-    def cut(self: loop._Course, step: int, *rest: object, **options: bool) -> None:
-        if step == 5 and self.trainee.seed > 0:
+    def cut(self: loop._Session, step: int, *rest: object, **options: bool) -> None:
+        if step == 5 and self.job.seed > 0:
             raise InterruptedTrainingError(step)
         record(self, step, *rest, **options)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop._Course, "record", cut)
+        patch.setattr(loop._Session, "record", cut)
         with pytest.raises(InterruptedTrainingError):
             gs.fit_seeds(gs.BGRL(settings=settings), communities, seeds=range(3), run=tmp_path / "run")
     resumed = resume_seeds(tmp_path / "run", communities)

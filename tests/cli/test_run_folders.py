@@ -38,14 +38,14 @@ def test_information_gives_the_step_that_is_saved(
     tables: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Ctrl-C comes in step 7; step 1 is the last one that is logged before."""
-    record = loop._Course.record
+    record = loop._Session.record
 
-    def interrupt(self: loop._Course, step: int, *rest: object, **options: bool) -> None:
+    def interrupt(self: loop._Session, step: int, *rest: object, **options: bool) -> None:
         if step == 6:
             os.kill(os.getpid(), signal.SIGINT)
         record(self, step, *rest, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(loop._Course, "record", interrupt)
+    monkeypatch.setattr(loop._Session, "record", interrupt)
     assert run(["fit", *tables, "--run", str(tmp_path / "run")]) == 130
     assert Run.open(tmp_path / "run").metrics()[-1]["step"] == 1
     facts = output(capsys, "info", tmp_path / "run", "--json")
@@ -104,13 +104,13 @@ def test_a_method_that_is_named_wins_over_the_recipes(tables: list[str], tmp_pat
 def test_training_that_is_stopped_outside_of_a_run_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    record = loop._Course.record
+    record = loop._Session.record
 
-    def interrupt(self: loop._Course, step: int, *rest: object, **options: bool) -> None:
+    def interrupt(self: loop._Session, step: int, *rest: object, **options: bool) -> None:
         if step == 1:
             os.kill(os.getpid(), signal.SIGINT)
         record(self, step, *rest, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(loop._Course, "record", interrupt)
+    monkeypatch.setattr(loop._Session, "record", interrupt)
     assert run(["demo", "--steps", "5", "--picture", str(tmp_path / "map.png"), "--quiet"]) == 130
     assert "stopped after step 2" in capsys.readouterr().err

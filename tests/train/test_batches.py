@@ -1,7 +1,8 @@
-"""Training on sampled batches: learns, resumes bit for bit, and refuses what needs the whole graph."""
+"""Roots, batches made ahead, and training on them: learns, resumes bit for bit, refuses what needs the whole graph."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 import torch
-from conftest import make_communities
+from conftest import make_communities, make_random_graph
 
 from graphstrap.api.estimator import BGRL
 from graphstrap.errors import InputError
@@ -18,11 +19,100 @@ from graphstrap.io.generate import mag
 from graphstrap.nn.methods import METHODS, Method
 from graphstrap.run.folder import Run
 from graphstrap.run.recipe import SAMPLED_METHODS, Recipe, parse_recipe
-from graphstrap.train.batches import place_graph
-from graphstrap.train.captured_step import make_step
-from graphstrap.train.loop import train
-from graphstrap.train.step import SampledStep
+from graphstrap.train.batches import Prefetcher, place_graph, roots_at
+from graphstrap.train.loop import make_step, train
+from graphstrap.train.sampling.draw import permuted
+from graphstrap.train.sampling.sampler import Sampler
+from graphstrap.train.sampling.subgraph import Gatherer
+from graphstrap.train.step import EagerStep
 from graphstrap_lab.reproduce.mag_cells import mag_recipe
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 10, 99, 100, 101, 1023, 4097])
+def test_an_order_holds_every_number_once(size: int) -> None:
+    assert torch.equal(permuted(torch.arange(size), size=size, seed=7).sort().values, torch.arange(size))
+
+
+def test_every_number_is_equally_likely_at_every_place() -> None:
+    size, num_orders = 12, 3000
+    counts = torch.zeros(size, size)
+    for seed in range(num_orders):
+        counts[torch.arange(size), permuted(torch.arange(size), size=size, seed=seed)] += 1
+    expected = num_orders / size
+    assert float(((counts - expected) ** 2 / expected).sum()) < 174  # 121 degrees of freedom, 99.9 %
+
+
+def test_an_epoch_visits_every_candidate_once() -> None:
+    candidates = torch.arange(100, 160)
+    visited = torch.cat([roots_at(step, candidates=candidates, batch_size=15, seed=3) for step in range(1, 5)])
+    assert torch.equal(visited.sort().values, candidates)
+    second = torch.cat([roots_at(step, candidates=candidates, batch_size=15, seed=3) for step in range(5, 9)])
+    assert torch.equal(second.sort().values, candidates)
+    assert not torch.equal(visited, second)
+
+
+@pytest.mark.parametrize(("size", "batch_size"), [(7, 4), (10, 9), (5, 5), (5, 50), (1000, 7)])
+def test_a_batch_has_no_node_twice_across_the_end_of_an_epoch(size: int, batch_size: int) -> None:
+    for step in range(1, 60):
+        roots = roots_at(step, candidates=size, batch_size=batch_size, seed=0)
+        assert len(roots) == len(torch.unique(roots)) == min(size, batch_size)
+        assert torch.equal(roots, roots_at(step, candidates=size, batch_size=batch_size, seed=0))
+
+
+CPU = torch.device("cpu")
+
+
+def make_maker(graph: Graph) -> tuple[Sampler, Gatherer]:
+    return Sampler(graph, [4, 3]), Gatherer(graph)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 4])
+def test_batches_do_not_depend_on_how_far_ahead_they_are_made(depth: int) -> None:
+    graph = make_random_graph(num_nodes=300, num_edges=4000, seed=1)
+    sampler, gatherer = make_maker(graph)
+
+    def make(step: int) -> Graph:
+        roots = roots_at(step, candidates=300, batch_size=20, seed=0)
+        return gatherer.fill(sampler.sample(roots, seed=0, step=step))
+
+    expected = {step: make(step) for step in range(1, 8)}
+    prefetcher = Prefetcher(make, last_step=7, device=CPU, depth=depth)
+    for step in (1, 2, 3, 6, 7, 2):  # in order, then with a leap and back
+        batch = prefetcher(step)
+        assert batch.edge_ids is not None
+        assert torch.equal(batch.edge_ids, expected[step].edge_ids)  # type: ignore[arg-type]
+    prefetcher.close()
+
+
+def test_the_next_batch_is_made_while_this_one_is_used() -> None:
+    graph = make_random_graph(num_nodes=30, num_edges=40, seed=1)
+    begun = {step: threading.Event() for step in range(1, 4)}
+
+    def make(step: int) -> Graph:
+        begun[step].set()
+        return graph
+
+    prefetcher = Prefetcher(make, last_step=3, device=CPU, depth=1)
+    prefetcher(1)
+    assert begun[2].wait(timeout=30)
+    assert not begun[3].is_set()
+    prefetcher.close()
+
+
+def test_a_failure_is_raised_at_its_step() -> None:
+    graph = make_random_graph(num_nodes=30, num_edges=40, seed=1)
+
+    def make(step: int) -> Graph:
+        if step == 2:
+            raise RuntimeError("disk gone")
+        return graph
+
+    prefetcher = Prefetcher(make, last_step=5, device=CPU, depth=2)
+    assert prefetcher(1) is graph
+    with pytest.raises(RuntimeError, match="disk gone"):
+        prefetcher(2)
+    prefetcher.close()
+
 
 SETTINGS: dict[str, Any] = {
     "encoder.hidden_sizes": [16],
@@ -123,7 +213,8 @@ def test_making_batches_ahead_changes_nothing(communities: Graph) -> None:
 def test_steps_see_different_roots_and_every_node_is_one(communities: Graph) -> None:
     settings = recipe()
     step = make_step(make_method(communities, settings), communities, recipe=settings, seed=0)
-    assert type(step) is SampledStep
+    assert type(step) is EagerStep
+    assert isinstance(step.batches, Prefetcher)
     seen = [step.batch(number) for number in range(1, 5)]
     step.close()
     roots = torch.cat([batch.node_ids[:32] for batch in seen if batch.node_ids is not None])

@@ -81,7 +81,7 @@ def test_a_cell_that_was_cut_goes_on_and_ends_as_if_it_had_not_been(
     tmp_path: Path, short: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = filled(tmp_path / "whole" / "ledger.jsonl", "mag-bgrl-1").rows[0]
-    record, path = loop._Course.record, tmp_path / "cut" / "ledger.jsonl"
+    record, path = loop._Session.record, tmp_path / "cut" / "ledger.jsonl"
 
     def cut(self: Any, step: int, *values: Any, **more: Any) -> None:
         record(self, step, *values, **more)
@@ -89,7 +89,7 @@ def test_a_cell_that_was_cut_goes_on_and_ends_as_if_it_had_not_been(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(loop._Course, "record", cut)
+        patched.setattr(loop._Session, "record", cut)
         with pytest.raises(KeyboardInterrupt):
             filled(path, "mag-bgrl-1")
     assert len(list((tmp_path / "cut" / "unfinished").iterdir())) == 1

@@ -26,7 +26,7 @@ from graphstrap.run.folder import START_FILE, Run, describe_labels, read_metrics
 from graphstrap.run.recipe import Recipe
 from graphstrap.run.settings import checked_seed
 from graphstrap.train.console import can_be_watched
-from graphstrap.train.log import Mirror
+from graphstrap.train.log import MetricsSink
 from graphstrap.train.parallel.part_batches import check_parts
 from graphstrap.train.parallel.training import check_shareable
 from graphstrap.train.parallel.workers import ALONE, Workers
@@ -75,7 +75,7 @@ class BGRL:
         run: str | Path | None = None,
         source: Mapping[str, Any] | None = None,
         start_from: BGRL | None = None,
-        mirrors: Sequence[Mirror] = (),
+        mirrors: Sequence[MetricsSink] = (),
         progress: bool | None = None,
         workers: Workers = ALONE,
     ) -> Self:
@@ -83,7 +83,7 @@ class BGRL:
         leave a folder that can be resumed. Where it fails or is stopped, this estimator stays what it was.
 
         `start_from` takes the weights of another fitted estimator: for a graph that has changed since. `mirrors` are
-        called with every record of metrics (see `train/mirror.py`). `progress` shows a bar on stderr; None: where that
+        called with every record of metrics (see `train/log.py`). `progress` shows a bar on stderr; None: where that
         is a terminal, or in a notebook with ipywidgets. Where several `workers` train one model (see `parallel/`),
         each calls `fit` with the same arguments, and the first one writes the run folder.
         """
@@ -240,7 +240,7 @@ def train_estimators(
     runs: Sequence[Run | None],
     *,
     reasons: Sequence[str] = (),
-    mirrors: Sequence[Mirror] = (),
+    mirrors: Sequence[MetricsSink] = (),
     progress: bool | None = None,
     workers: Workers = ALONE,
 ) -> None:

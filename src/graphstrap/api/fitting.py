@@ -30,8 +30,8 @@ from graphstrap.nn.methods.semi_supervised import SemiSupervised, training_label
 from graphstrap.nn.model import Model
 from graphstrap.run.folder import Run
 from graphstrap.train.batches import BatchMaker, place_graph
-from graphstrap.train.log import Mirror
-from graphstrap.train.loop import Evaluate, Trainee, train_together
+from graphstrap.train.log import MetricsSink
+from graphstrap.train.loop import Evaluate, TrainingJob, train_together
 from graphstrap.train.parallel.training import train_in_parallel
 from graphstrap.train.parallel.workers import ALONE, Workers
 
@@ -96,7 +96,7 @@ def train_models(
     runs: Sequence[Run | None],
     *,
     device: torch.device,
-    mirrors: Sequence[Mirror] = (),
+    mirrors: Sequence[MetricsSink] = (),
     progress: bool = False,
     workers: Workers = ALONE,
 ) -> list[Records]:
@@ -109,19 +109,19 @@ def train_models(
     if isinstance(on_device, Part):
         own = with_labels_to_learn(model.transform.when_read(on_device.own), model)
         on_device = replace(on_device, own=own)
-    trainees = []
+    jobs = []
     for model, run in zip(models, runs, strict=True):
         model.module.to(device)
-        trainees.append(Trainee(model.method, model.seed, run, _evaluation(model, graph, on_device), mirrors))
+        jobs.append(TrainingJob(model.method, model.seed, run, _evaluation(model, graph, on_device), mirrors))
     with ExitStack() as at_exit:
         for run in runs:
             if workers.is_first and run is not None:
                 at_exit.enter_context(run.locked())  # until the model is saved, not only until the last step
         if not workers.is_alone:
-            assert len(trainees) == 1
-            logs = [train_in_parallel(trainees[0], on_device, recipe=recipe, workers=workers, progress=progress)]
+            assert len(jobs) == 1
+            logs = [train_in_parallel(jobs[0], on_device, recipe=recipe, workers=workers, progress=progress)]
         else:
-            logs = train_together(trainees, on_device, recipe=recipe, progress=progress)
+            logs = train_together(jobs, on_device, recipe=recipe, progress=progress)
         for model, run in zip(models, runs, strict=True):
             if isinstance(on_device, Part):
                 finish_in_parts(model, on_device, workers)

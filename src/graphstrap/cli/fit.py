@@ -76,7 +76,7 @@ def fit(
     from graphstrap.run.folder import Run
     from graphstrap.run.recipe import Recipe, load_recipe
     from graphstrap.run.settings import parse_settings
-    from graphstrap.train.log import make_mirrors
+    from graphstrap.train.log import make_sinks
     from graphstrap.train.parallel.partition import load_for
     from graphstrap.train.parallel.workers import is_worker, joined, num_restarts
 
@@ -125,7 +125,7 @@ def fit(
     o.launched(context, workers, engine=engine, run=run, on_gpus=on.type == "cuda")
     with joined(on) as several:
         quiet = quiet or not several.is_first
-        mirrors = make_mirrors(send_to or [] if several.is_first else [])
+        mirrors = make_sinks(send_to or [] if several.is_first else [])
         graph = load_for(where, several)
         chosen = estimator.resolve(graph)
         for line in (*_describe(graph, chosen.encoder.name), *(f"  {reason}" for reason in estimator.reasons_)):

@@ -139,6 +139,9 @@ class GraphBatches:
             del self._kept[next(iter(self._kept))]
         return batch
 
+    def close(self) -> None:
+        """Nothing runs in the background."""
+
 
 def training_graphs(graph: Graph, which: str) -> Graph:
     """The graphs that `data.training_graphs` asks for: "all", those of "train", or those of "train-val"."""

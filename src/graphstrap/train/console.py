@@ -1,6 +1,7 @@
-"""The progress bar: step, loss, steps a second, time left. On stderr, and silent when asked to be.
+"""Training and its terminal: the progress bar on stderr, and Ctrl-C and SIGTERM, which are obeyed between steps.
 
-Where nobody said whether it is to be shown, it is where someone can watch it move: not in logs, scripts or tests.
+A signal lets the step in hand finish, so that what is saved is whole. Python hands signals to the main thread only;
+training in another thread, as in a worker of Ray, is told of them by `pass_on`.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 def can_be_watched() -> bool:
-    """Whether stderr is a terminal, or this is a notebook that has what it takes to draw a bar."""
+    """Whether someone can watch a bar move: in a terminal, or in a notebook that has what it takes to draw one."""
     return sys.stderr.isatty() or (Console(stderr=True).is_jupyter and find_spec("ipywidgets") is not None)
 
 
 class TrainingBar:
-    """A context manager around a rich progress bar."""
+    """Step, loss, steps a second, time left; nothing where it is not shown."""
 
     def __init__(self, total_steps: int, *, start: int = 0, shown: bool = True) -> None:
         self._progress = Progress(
@@ -51,12 +52,6 @@ class TrainingBar:
 
     def __exit__(self, *error: object) -> None:
         self._progress.stop()
-
-
-# Ctrl-C and SIGTERM, noticed between steps: the step in hand is finished, so what is saved is whole.
-#
-# Python hands signals to the main thread only. Training in another thread, as in a worker of Ray, is told of them by
-# `pass_on`.
 
 
 _listening: set[Interrupt] = set()

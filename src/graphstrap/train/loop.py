@@ -1,39 +1,44 @@
-"""The training loop: the only one. It knows steps, schedules, logs and checkpoints, and nothing of what a method
-computes. One model or many: many train side by side on the same graph, each with a seed and a run folder of its own."""
+"""The training loop: the only one. It knows steps, logs and checkpoints, and nothing of what a method computes. One
+model or many: many train side by side on the same graph, each with a seed and a run folder of its own."""
 
 from __future__ import annotations
 
-import math
+import logging
+import os
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from graphstrap.errors import DivergedError, InterruptedTrainingError
+from graphstrap.errors import InterruptedTrainingError
 from graphstrap.graph import Graph
+from graphstrap.graph.many import GraphBatches
+from graphstrap.nn.encoders.from_pyg import FromPyG
 from graphstrap.nn.methods import Method
 from graphstrap.ops.memory import keep_freed_memory
 from graphstrap.run.recipe import Recipe
-from graphstrap.train.captured_step import StepsTogether, make_step
+from graphstrap.train.batches import make_batches
 from graphstrap.train.console import Interrupt, TrainingBar
-from graphstrap.train.log import Clock, Journal, Log, Mirror
-from graphstrap.train.step import EagerStep
+from graphstrap.train.log import Clock, MetricsLog, MetricsSink, RunFolder
+from graphstrap.train.step import CapturedStep, EagerStep, capture_together
 
 Evaluate = Callable[[Method], dict[str, float]]
 MakeStep = Callable[..., EagerStep]
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Trainee:
-    """A model to train: its method, its seed, where it is saved, how it is evaluated, who else gets metrics."""
+class TrainingJob:
+    """A model to train: its method, its seed, where it is saved, how it is evaluated, where else its metrics go."""
 
     method: Method
     seed: int
-    run: Journal | None = None
+    run: RunFolder | None = None
     evaluate: Evaluate | None = None
-    mirrors: Sequence[Mirror] = ()
+    sinks: Sequence[MetricsSink] = ()
 
 
 def train(
@@ -42,7 +47,7 @@ def train(
     *,
     recipe: Recipe,
     seed: int,
-    run: Journal | None = None,
+    run: RunFolder | None = None,
     evaluate: Evaluate | None = None,
     progress: bool = False,
 ) -> list[dict[str, Any]]:
@@ -50,11 +55,36 @@ def train(
 
     Everything random in a step is a function of (seed, step), so a resumed run is the uninterrupted run, bit for bit.
     """
-    return train_together([Trainee(method, seed, run, evaluate)], graph, recipe=recipe, progress=progress)[0]
+    return train_together([TrainingJob(method, seed, run, evaluate)], graph, recipe=recipe, progress=progress)[0]
+
+
+def make_step(method: Method, graph: Graph, *, recipe: Recipe, seed: int) -> EagerStep:
+    """A captured step on CUDA, an eager one elsewhere or where GRAPHSTRAP_CAPTURE=0 asks for it. Steps on sampled
+    batches, on some of many graphs, or by an encoder that was added, differ in shape, and a CUDA graph cannot: they are
+    eager."""
+    is_cuda = graph.device.type == "cuda"
+    if recipe.sampling.fan_outs:
+        device = next(cast(nn.Module, method).parameters()).device
+        batches = make_batches(graph, recipe=recipe, seed=seed, device=device)
+        return EagerStep(method, graph, recipe=recipe, seed=seed, batches=batches)
+    why_eager = ""
+    graph_batches = None
+    if recipe.train.graphs_per_step not in (0, graph.num_graphs):
+        graph_batches = GraphBatches(graph, num_drawn=recipe.train.graphs_per_step, seed=seed)
+        why_eager = "train.graphs_per_step draws other graphs each time"
+    elif isinstance(method.online, FromPyG):
+        why_eager = "an added encoder gets other edges each time"
+    elif os.environ.get("GRAPHSTRAP_CAPTURE") == "0":
+        why_eager = "GRAPHSTRAP_CAPTURE=0"
+    if is_cuda and why_eager:
+        logger.warning("steps are not captured as a CUDA graph: %s", why_eager)
+    if is_cuda and not why_eager:
+        return CapturedStep(method, graph, recipe=recipe, seed=seed)
+    return EagerStep(method, graph, recipe=recipe, seed=seed, batches=graph_batches)
 
 
 def train_together(
-    trainees: Sequence[Trainee],
+    jobs: Sequence[TrainingJob],
     graph: Graph,
     *,
     recipe: Recipe,
@@ -69,71 +99,69 @@ def train_together(
     keep_freed_memory()
     with ExitStack() as at_exit:
         interrupt = at_exit.enter_context(interrupt or Interrupt())  # before anything is written: a signal then saves
-        for trainee in trainees:
-            if trainee.run is not None:
-                at_exit.enter_context(trainee.run.locked())
+        for job in jobs:
+            if job.run is not None:
+                at_exit.enter_context(job.run.locked())
         clock = Clock()
-        courses = [_Course(trainee, graph, recipe, make_step, clock) for trainee in trainees]
-        take_steps = StepsTogether([course.take_step for course in courses])
-        start, steps = max(course.start for course in courses), recipe.train.steps
-        bar = at_exit.enter_context(TrainingBar(steps, start=start, shown=progress))
-        for course in courses:
-            at_exit.callback(course.take_step.close)
-        for course in courses:
-            course.catch_up(start)  # an interruption may have found some of them saved and others not
-        for step in range(start + 1, steps + 1):
-            results = take_steps(step)
-            is_last = interrupt.requested  # asked once: who is told later than this is saved after the next step
-            for course, (loss, stats) in zip(courses, results, strict=True):
-                course.record(step, loss, stats, save_now=is_last)
-            bar.update(step, loss=courses[0].log.loss, speed=courses[0].log.speed)
-            if is_last and step < steps:
-                raise InterruptedTrainingError(step, terminated=interrupt.terminated)
-    return [course.log.records for course in courses]
+        sessions = []
+        for job in jobs:
+            step = make_step(job.method, graph, recipe=recipe, seed=job.seed)
+            at_exit.callback(step.close)
+            sessions.append(_Session(job, step, clock))
+        start, num_steps = max(session.start for session in sessions), recipe.train.steps
+        bar = at_exit.enter_context(TrainingBar(num_steps, start=start, shown=progress))
+        for session in sessions:
+            session.catch_up(start)  # an interruption may have found some of them saved and others not
+        replay = capture_together([session.step for session in sessions]) if start < num_steps else None
+        for number in range(start + 1, num_steps + 1):
+            results = []
+            if replay is not None:
+                results = replay(number)
+            else:
+                for session in sessions:
+                    results.append(session.step(number))
+            is_last = interrupt.requested  # asked once: a signal that comes later is obeyed after the next step
+            for session, (loss, stats) in zip(sessions, results, strict=True):
+                session.record(number, loss, stats, save_now=is_last)
+            bar.update(number, loss=sessions[0].log.loss, speed=sessions[0].log.speed)
+            if is_last and number < num_steps:
+                raise InterruptedTrainingError(number, terminated=interrupt.terminated)
+    return [session.log.records for session in sessions]
 
 
-class _Course:
-    """One model's way through training: its step, its log, its checkpoints."""
+class _Session:
+    """One model's training from its last checkpoint on: its step, its log, its next checkpoints."""
 
-    def __init__(self, trainee: Trainee, graph: Graph, recipe: Recipe, make_step: MakeStep, clock: Clock) -> None:
-        self.trainee, self.settings, self.clock = trainee, recipe.train, clock
-        self.take_step = make_step(trainee.method, graph, recipe=recipe, seed=trainee.seed)
-        module, optimizer = self.take_step.module, self.take_step.optimizer
-        self.start = 0 if trainee.run is None else trainee.run.restore(module, optimizer)
-        self.log = Log(trainee.run, start=self.start, check=_raise_if_diverged, clock=clock, mirrors=trainee.mirrors)
+    def __init__(self, job: TrainingJob, step: EagerStep, clock: Clock) -> None:
+        self.job, self.step, self.clock = job, step, clock
+        self.start = 0 if job.run is None else job.run.restore(step.module, step.optimizer)
+        self.log = MetricsLog(job.run, start=self.start, clock=clock, sinks=job.sinks)
+        self._saved_at = time.monotonic()
 
-    def catch_up(self, step: int) -> None:
-        for missed in range(self.start + 1, step + 1):
-            loss, stats = self.take_step(missed)
-            self.record(missed, loss, stats, save_now=missed == step)
+    def catch_up(self, last: int) -> None:
+        for number in range(self.start + 1, last + 1):
+            loss, stats = self.step(number)
+            self.record(number, loss, stats, save_now=number == last)
 
-    def record(self, step: int, loss: Tensor, stats: dict[str, Tensor], *, save_now: bool) -> None:
-        """Log and save what is due after a step."""
-        settings, trainee = self.settings, self.trainee
-        last = step == settings.steps
-        evaluate = trainee.evaluate if _is_due(step, settings.evaluate_every, settings.steps) else None
-        if evaluate is not None or _is_due(step, settings.log_every, settings.steps) or step == 1:
-            extra: dict[str, float] = {}
+    def record(self, number: int, loss: Tensor, stats: dict[str, Tensor], *, save_now: bool) -> None:
+        """Evaluate, log and save what is due after a step."""
+        job, log, settings = self.job, self.log, self.step.recipe.train
+        save_now = save_now or number == settings.steps
+        evaluate = job.evaluate if _is_due(number, settings.evaluate_every, settings.steps) else None
+        if evaluate is not None or number == 1 or _is_due(number, settings.log_every, settings.steps):
+            values = {"learning_rate": self.step.rate(number)}
             if evaluate is not None:
                 with self.clock.stopped(after=loss):
-                    extra = evaluate(trainee.method)
-            self.log.note(step, loss, stats, {"learning_rate": self.take_step.rate(step), **extra})
-        if last or save_now:
-            self.log.settle()
-        if trainee.run is not None and (last or save_now or self.log.seconds_since_save >= settings.checkpoint_seconds):
-            self.log.check(float(loss), step)
-            self.log.settle()
-            trainee.run.checkpoint(self.take_step.module, self.take_step.optimizer, step)
-            self.log.saved()
+                    values |= evaluate(job.method)
+            log.note(number, loss, stats, values)
+        if save_now:
+            log.flush()
+        if job.run is not None and (save_now or time.monotonic() - self._saved_at >= settings.checkpoint_seconds):
+            log.check(float(loss), number)
+            log.flush()
+            job.run.checkpoint(self.step.module, self.step.optimizer, number)
+            self._saved_at = time.monotonic()
 
 
-def _is_due(step: int, every: int, last: int) -> bool:
-    return every > 0 and (step % every == 0 or step == last)
-
-
-def _raise_if_diverged(loss: float, step: int) -> None:
-    if not math.isfinite(loss):
-        raise DivergedError(
-            f"the loss became {loss} by step {step}: try a lower train.learning_rate or encoder.norm=batch; "
-            "the last checkpoint, if any, is from before"
-        )
+def _is_due(number: int, every: int, last: int) -> bool:
+    return every > 0 and (number % every == 0 or number == last)

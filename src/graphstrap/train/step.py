@@ -1,67 +1,81 @@
-"""One training step: views, loss, gradient, optimiser, moving average; on the whole graph, on some of many graphs, or
-on a sampled batch. `captured_step.py` has it as one CUDA graph.
+"""One training step: views, loss, gradient, optimiser, moving average; called directly, or captured as a CUDA graph.
+
+At ten thousand nodes a GPU step is bound by the launching of its kernels. Captured, all of them are one launch; what
+changes from step to step (view seeds, learning rate, the step itself) lives in device tensors that are filled before
+each replay. The steps of several models are captured together, on parallel lanes: one model's small kernels fill the
+gaps of another's, and each computes exactly what it would alone.
 """
 
 from __future__ import annotations
 
+import gc
 import math
-from collections.abc import Callable
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
 from graphstrap.graph import Graph, View, ViewSpec
-from graphstrap.graph.many import GraphBatches
 from graphstrap.nn.methods import Method
 from graphstrap.ops.adamw import AdamW
-from graphstrap.ops.precision import computing_in, resolve_precision
+from graphstrap.ops.precision import computing_in, has_part_of_a_gpu, resolve_precision
 from graphstrap.run.recipe import Recipe
-from graphstrap.train.batches import Prefetcher, make_batches
 from graphstrap.train.views import adaptive_specs, draw_seeds
 
-# The learning rate, a pure function of the step.
-
-
-def learning_rate_at(step: int, *, base: float, warmup_steps: int, total_steps: int, schedule: str = "cosine") -> float:
-    """Linear from 0 to `base` over the warm-up, then along a half cosine down to 0 at `total_steps` (the paper's
-    appendix), or constant (most baselines)."""
-    if step < warmup_steps:
-        return base * step / warmup_steps
-    if schedule == "constant":
-        return base
-    progress = (step - warmup_steps) / max(1, total_steps - warmup_steps)
-    return base * (1.0 + math.cos(math.pi * min(1.0, progress))) / 2.0
-
+_WARMUP_STEPS = 3
+_MAX_LANES = 10
 
 Result = tuple[Tensor, dict[str, Tensor]]
 
 
-class EagerStep:
-    """Calls the method and the optimiser directly."""
+class Batches(Protocol):
+    """The batch of every step, where steps do not see the whole graph."""
 
-    def __init__(self, method: Method, graph: Graph, *, recipe: Recipe, seed: int) -> None:
-        self.method, self.graph, self.recipe, self.seed = method, graph, recipe, seed
+    def __call__(self, step: int) -> Graph: ...
+
+    def close(self) -> None: ...
+
+
+class EagerStep:
+    """Calls the method and the optimiser directly, on the whole graph or on a batch."""
+
+    def __init__(
+        self, method: Method, graph: Graph, *, recipe: Recipe, seed: int, batches: Batches | None = None
+    ) -> None:
+        self.method, self.graph, self.recipe, self.seed, self.batches = method, graph, recipe, seed, batches
         self.module = cast(nn.Module, method)
         self.specs = view_specs(recipe, graph)
         self.optimizer = make_optimizer(self.module, recipe)
         self.device = next(self.module.parameters()).device
         self.precision = resolve_precision(recipe.train.precision, self.device)
 
-    @property
-    def learning_rate(self) -> float:
-        return float(self.optimizer.rate)
-
     def __call__(self, step: int) -> Result:
         self.optimizer.rate = self.rate(step)
         return self.run(draw_seeds(len(self.specs), seed=self.seed, step=step), step, self.batch(step))
 
-    def batch(self, step: int) -> Graph:
-        """What a step learns from: the whole graph."""
-        return self.graph
+    def run(self, seeds: Any, step: int | Tensor, batch: Graph) -> Result:
+        """The step itself, for views of these seeds."""
+        self.module.train()
+        views = [View(spec, seeds[index]) for index, spec in enumerate(self.specs)]
+        with computing_in(self.precision, self.device):
+            loss, stats = self.method.loss(batch, views)
+            self.optimizer.forget_gradients()
+            torch.autograd.backward(loss)
+        loss = self.share_gradients(loss.detach(), batch)
+        self.optimizer.step()
+        self.method.after_step(step)
+        return loss, stats
 
-    def close(self) -> None:
-        """Nothing runs in the background."""
+    def share_gradients(self, loss: Tensor, batch: Graph) -> Tensor:
+        """Replace gradients and loss by those of all workers; a worker of its own has nothing to replace."""
+        return loss
+
+    def batch(self, step: int) -> Graph:
+        """What a step learns from."""
+        return self.graph if self.batches is None else self.batches(step)
 
     def rate(self, step: int) -> float:
         """The learning rate of a step."""
@@ -74,57 +88,25 @@ class EagerStep:
             schedule=train.schedule,
         )
 
-    def run(self, seeds: Any, step: int | Tensor, batch: Graph) -> Result:
-        """The step itself, for views of these seeds."""
-        self.module.train()
-        views = [View(spec, seeds[index]) for index, spec in enumerate(self.specs)]
-        with computing_in(self.precision, self.device):
-            loss, stats = self.method.loss(batch, views)
-            self.optimizer.forget_gradients()
-            torch.autograd.backward(loss)
-        loss = self.gradients_made(loss.detach(), batch)
-        self.optimizer.step()
-        self.method.after_step(step)
-        return loss, stats
-
-    def gradients_made(self, loss: Tensor, batch: Graph) -> Tensor:
-        """What happens to gradients and loss before they are used: nothing."""
-        return loss
-
-
-class DrawnStep(EagerStep):
-    """The same step on some whole graphs of many, other ones every time."""
-
-    def __init__(self, method: Method, graph: Graph, *, recipe: Recipe, seed: int) -> None:
-        super().__init__(method, graph, recipe=recipe, seed=seed)
-        self._batches = GraphBatches(graph, num_drawn=recipe.train.graphs_per_step, seed=seed)
-
-    def batch(self, step: int) -> Graph:
-        return self._batches(step)
-
-
-class SampledStep(EagerStep):
-    """The same step on a batch of its own, made while the step before runs; with `share`, around some of its roots.
-    `batches` gives others than those of the graph."""
-
-    def __init__(
-        self,
-        method: Method,
-        graph: Graph,
-        *,
-        recipe: Recipe,
-        seed: int,
-        share: Callable[[Tensor], Tensor] | None = None,
-        batches: Prefetcher | None = None,
-    ) -> None:
-        super().__init__(method, graph, recipe=recipe, seed=seed)
-        self.batches = batches or make_batches(graph, recipe=recipe, seed=seed, device=self.device, share=share)
-
-    def batch(self, step: int) -> Graph:
-        return self.batches(step)
+    @property
+    def learning_rate(self) -> float:
+        return float(self.optimizer.rate)
 
     def close(self) -> None:
-        self.batches.close()
+        """End what makes batches ahead."""
+        if self.batches is not None:
+            self.batches.close()
+
+
+def learning_rate_at(step: int, *, base: float, warmup_steps: int, total_steps: int, schedule: str = "cosine") -> float:
+    """Linear from 0 to `base` over the warm-up, then along a half cosine down to 0 at `total_steps` (the paper's
+    appendix), or constant (most baselines)."""
+    if step < warmup_steps:
+        return base * step / warmup_steps
+    if schedule == "constant":
+        return base
+    progress = (step - warmup_steps) / max(1, total_steps - warmup_steps)
+    return base * (1.0 + math.cos(math.pi * min(1.0, progress))) / 2.0
 
 
 def view_specs(recipe: Recipe, graph: Graph) -> list[ViewSpec]:
@@ -139,3 +121,118 @@ def make_optimizer(module: nn.Module, recipe: Recipe) -> AdamW:
     """AdamW over what learns."""
     learned = [parameter for parameter in module.parameters() if parameter.requires_grad]
     return AdamW(learned, rate=recipe.train.learning_rate, weight_decay=recipe.train.weight_decay)
+
+
+class CapturedStep(EagerStep):
+    """The same step as one CUDA graph. The first call captures, without moving any weight; every call replays."""
+
+    def __init__(self, method: Method, graph: Graph, *, recipe: Recipe, seed: int) -> None:
+        super().__init__(method, graph, recipe=recipe, seed=seed)
+        self._captured: _Capture | None = None
+
+    def __call__(self, step: int) -> Result:
+        if self._captured is None:
+            self._captured = _Capture([self])
+        return self._captured.replay(step)[0]
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """A copy of every weight, statistic and moment."""
+        return {name: tensor.clone() for name, tensor in self._state().items()}
+
+    def restore(self, before: dict[str, Tensor]) -> None:
+        """What warming up has moved goes back; optimiser state that it made starts from zero."""
+        with torch.no_grad():
+            for name, tensor in self._state().items():
+                if name in before:
+                    tensor.copy_(before[name])
+                else:
+                    tensor.zero_()
+
+    def _state(self) -> dict[str, Tensor]:
+        state = {f"module.{name}": tensor for name, tensor in self.module.state_dict().items()}
+        for index, moments in enumerate(self.optimizer.state.values()):
+            state |= {f"optimizer.{index}.{name}": tensor for name, tensor in moments.items()}
+        return state
+
+
+def capture_together(steps: Sequence[EagerStep]) -> Callable[[int], list[Result]] | None:
+    """The steps of several models on one graph as one program; None where each is taken by itself.
+
+    That is so on a CPU, and on part of a GPU, where models side by side came out wrong (docs/LOG.md).
+    """
+    captured = [one for one in steps if isinstance(one, CapturedStep)]
+    if len(captured) < len(steps) or len(captured) == 1 or has_part_of_a_gpu():
+        return None
+    return _Capture(captured).replay
+
+
+class _Capture:
+    """One CUDA graph of the steps of one or more models of one recipe."""
+
+    def __init__(self, steps: Sequence[CapturedStep]) -> None:
+        self.steps = steps
+        device = steps[0].graph.device
+        self._seeds = torch.zeros(len(steps), len(steps[0].specs), dtype=torch.int64, device=device)
+        self._step = torch.zeros((), dtype=torch.int64, device=device)
+        self._rate = torch.zeros((), device=device)
+        for one in steps:
+            one.optimizer.rate = self._rate
+        self._fill(1)
+        main = torch.cuda.current_stream()
+        lanes = _lanes(len(steps))
+        for k, one in enumerate(steps):
+            before, lane = one.snapshot(), lanes[k % len(lanes)]
+            lane.wait_stream(main)
+            with torch.cuda.stream(lane):  # its own: what cuBLAS keeps for a stream must not be made in the capture
+                for _ in range(_WARMUP_STEPS):
+                    one.run(self._seeds[k], self._step, one.graph)
+            main.wait_stream(lane)
+            one.restore(before)
+        self._graph = torch.cuda.CUDAGraph()
+        with _no_garbage_collection(), torch.cuda.graph(self._graph):
+            main = torch.cuda.current_stream()
+            self._results = [self._record(k, lanes[k % len(lanes)], main) for k in range(len(steps))]
+            for lane in lanes:
+                main.wait_stream(lane)
+
+    def _record(self, k: int, lane: torch.cuda.Stream, main: torch.cuda.Stream) -> Result:
+        lane.wait_stream(main)
+        with torch.cuda.stream(lane):
+            return self.steps[k].run(self._seeds[k], self._step, self.steps[k].graph)
+
+    def _fill(self, step: int) -> None:
+        """Write what a step needs into the tensors that the capture reads."""
+        seeds = [draw_seeds(len(one.specs), seed=one.seed, step=step) for one in self.steps]
+        self._seeds.copy_(torch.tensor(seeds), non_blocking=True)
+        self._step.fill_(step)
+        self._rate.fill_(self.steps[0].rate(step))
+
+    def replay(self, step: int) -> list[Result]:
+        self._fill(step)
+        self._graph.replay()
+        return self._results
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """An earlier capture that is thrown away while another is recorded would spoil it."""
+    gc.collect()
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _lanes(num_steps: int) -> list[torch.cuda.Stream]:
+    """As many as give each the same number of steps."""
+    steps_a_lane = math.ceil(num_steps / _MAX_LANES)
+    return [_lane(index) for index in range(math.ceil(num_steps / steps_a_lane))]
+
+
+@cache
+def _lane(index: int) -> torch.cuda.Stream:
+    """The same ones for all captures: every new stream keeps a workspace of its own."""
+    return torch.cuda.Stream()  # type: ignore[no-untyped-call]

@@ -17,8 +17,7 @@ from graphstrap.nn.encoders.edges import edge_size
 from graphstrap.nn.methods import METHODS
 from graphstrap.nn.model import Model
 from graphstrap.run.recipe import Recipe
-from graphstrap.train.captured_step import CapturedStep
-from graphstrap.train.step import EagerStep
+from graphstrap.train.step import CapturedStep, EagerStep
 
 SMALL: dict[str, Any] = {
     "encoder.hidden_sizes": [32, 32],

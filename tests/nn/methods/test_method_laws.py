@@ -14,7 +14,7 @@ from graphstrap.graph import Graph, View, ViewSpec
 from graphstrap.nn.methods import METHODS, Method
 from graphstrap.nn.model import Model
 from graphstrap.run.recipe import Recipe
-from graphstrap.train.captured_step import make_step
+from graphstrap.train.loop import make_step
 from graphstrap.train.views import draw_views
 
 SPEC = ViewSpec(edge_drop_prob=0.3, feature_mask_prob=0.2)

@@ -31,8 +31,7 @@ from graphstrap.nn.methods.skip_gram import (
     with_features,
 )
 from graphstrap.run.recipe import Recipe
-from graphstrap.train.captured_step import CapturedStep
-from graphstrap.train.step import EagerStep
+from graphstrap.train.step import CapturedStep, EagerStep
 
 Array = np.ndarray[Any, Any]
 VIEW = View(ViewSpec(), 1234567890123)

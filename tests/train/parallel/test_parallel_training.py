@@ -19,10 +19,10 @@ from graphstrap.nn.methods import METHODS, Method
 from graphstrap.ops.adamw import AdamW
 from graphstrap.run.folder import Run
 from graphstrap.run.recipe import Recipe
-from graphstrap.train.loop import Trainee, train
+from graphstrap.train.loop import TrainingJob, make_step, train
 from graphstrap.train.parallel.training import SharedStep, train_in_parallel
 from graphstrap.train.parallel.workers import ALONE, Workers
-from graphstrap.train.step import SampledStep
+from graphstrap.train.step import EagerStep
 
 pytestmark = pytest.mark.distributed
 
@@ -64,7 +64,7 @@ def state_of(method: Method) -> dict[str, torch.Tensor]:
     return dict(cast(torch.nn.Module, method).state_dict())
 
 
-def gradients(step: SampledStep) -> dict[str, torch.Tensor]:
+def gradients(step: EagerStep) -> dict[str, torch.Tensor]:
     """Those of the second step, and its loss."""
     step(1)
     loss = step(2)[0]
@@ -81,7 +81,7 @@ def gradients_of_a_worker(workers: Workers, settings: Recipe) -> dict[str, torch
 @pytest.mark.parametrize("norm", ["layer", "none"])
 def test_halves_of_the_roots_give_the_gradient_of_the_whole_batch(tmp_path: Path, norm: str) -> None:
     settings, graph = recipe(encoder__norm=norm), make_graph()
-    whole = gradients(SampledStep(make_method(graph, settings), graph, recipe=settings, seed=0))
+    whole = gradients(make_step(make_method(graph, settings), graph, recipe=settings, seed=0))
     for half in in_processes(gradients_of_a_worker, settings, folder=tmp_path):
         assert half.keys() == whole.keys()
         for name, gradient in whole.items():
@@ -91,7 +91,7 @@ def test_halves_of_the_roots_give_the_gradient_of_the_whole_batch(tmp_path: Path
 
 def test_three_workers_and_labels_too(tmp_path: Path) -> None:
     settings, graph = recipe(method__name="semi-supervised", sampling__batch_size=36), make_graph()
-    whole = gradients(SampledStep(make_method(graph, settings), graph, recipe=settings, seed=0))
+    whole = gradients(make_step(make_method(graph, settings), graph, recipe=settings, seed=0))
     for part in in_processes(gradients_of_a_worker, settings, folder=tmp_path, size=3):
         for name, gradient in whole.items():  # classes are scored in single precision
             torch.testing.assert_close(part[name], gradient, rtol=1e-5, atol=1e-7, msg=name)
@@ -100,7 +100,7 @@ def test_three_workers_and_labels_too(tmp_path: Path) -> None:
 def curve_of_a_worker(workers: Workers, settings: Recipe) -> dict[str, Any]:
     graph = make_graph()
     method = make_method(graph, settings)
-    records = train_in_parallel(Trainee(method, 0), graph, recipe=settings, workers=workers)
+    records = train_in_parallel(TrainingJob(method, 0), graph, recipe=settings, workers=workers)
     return {"losses": [record["loss"] for record in records], "state": state_of(method)}
 
 
@@ -131,13 +131,13 @@ def run_of_a_worker(workers: Workers, settings: Recipe, folder: Path, cut: int) 
         options: dict[str, Any] = {"recipe": settings, "source": {}, "seed": 0, "device": "cpu", "graph": graph}
         run = Run.open(folder) if folder.exists() else Run.create(folder, **options)
     steps = recipe(train__evaluate_every=cut, train__checkpoint_seconds=0.0) if cut else settings
-    trainee = Trainee(make_method(graph, settings), 0, run, _cut if cut else None)
+    job = TrainingJob(make_method(graph, settings), 0, run, _cut if cut else None)
     try:
-        train_in_parallel(trainee, graph, recipe=steps, workers=workers)
+        train_in_parallel(job, graph, recipe=steps, workers=workers)
     except RuntimeError:
         assert cut
         return {}
-    return state_of(trainee.method)
+    return state_of(job.method)
 
 
 def _cut(method: Method) -> dict[str, float]:
@@ -172,7 +172,7 @@ def poisoned_worker(workers: Workers, settings: Recipe, folder: Path) -> dict[st
 
     cast(Any, method).loss = loss
     try:
-        train_in_parallel(Trainee(method, 0, run), graph, recipe=settings, workers=workers)
+        train_in_parallel(TrainingJob(method, 0, run), graph, recipe=settings, workers=workers)
     except DivergedError as error:
         return {"said": str(error)}
     return {"said": "nothing"}
@@ -192,22 +192,22 @@ def test_one_worker_is_one_process() -> None:
     settings, graph = recipe(), make_graph()
     methods = [make_method(graph, settings) for _ in range(2)]
     train(methods[0], graph, recipe=settings, seed=0)
-    train_in_parallel(Trainee(methods[1], 0), graph, recipe=settings, workers=ALONE)
+    train_in_parallel(TrainingJob(methods[1], 0), graph, recipe=settings, workers=ALONE)
     for name, tensor in state_of(methods[0]).items():
         torch.testing.assert_close(state_of(methods[1])[name], tensor, rtol=1e-9, atol=1e-12)
 
 
 def test_what_cannot_be_shared_is_refused() -> None:
     graph = make_graph()
-    trainee = Trainee(make_method(graph, recipe()), 0)
+    job = TrainingJob(make_method(graph, recipe()), 0)
     with pytest.raises(InputError, match=r"sampling\.fan_outs"):
-        train_in_parallel(trainee, graph, recipe=recipe(sampling__fan_outs=[]), workers=Workers(0, 2))
+        train_in_parallel(job, graph, recipe=recipe(sampling__fan_outs=[]), workers=Workers(0, 2))
     with pytest.raises(InputError, match="too few roots for 2 workers"):
-        train_in_parallel(trainee, graph, recipe=recipe(sampling__batch_size=1), workers=Workers(0, 2))
+        train_in_parallel(job, graph, recipe=recipe(sampling__batch_size=1), workers=Workers(0, 2))
     with pytest.raises(
         InputError, match="a step has 120 of this graph's nodes for roots, too few roots for 121 workers"
     ):
-        train_in_parallel(trainee, graph, recipe=recipe(sampling__batch_size=500), workers=Workers(0, 121))
+        train_in_parallel(job, graph, recipe=recipe(sampling__batch_size=500), workers=Workers(0, 121))
     few_labels = recipe(method__name="semi-supervised")  # of 33 roots 3 are to have a label, and none can be without
     with pytest.raises(InputError, match="a step has 3 of this graph's nodes for roots, too few roots for 4 workers"):
-        train_in_parallel(trainee, graph, recipe=few_labels, workers=Workers(0, 4))
+        train_in_parallel(job, graph, recipe=few_labels, workers=Workers(0, 4))

@@ -35,9 +35,15 @@ from graphstrap.nn.model import Model
 from graphstrap.run.folder import Run
 from graphstrap.run.recipe import Recipe
 from graphstrap.run.settings import parse_settings
-from graphstrap.train.loop import Trainee
+from graphstrap.train.batches import Prefetcher
+from graphstrap.train.loop import TrainingJob
 from graphstrap.train.parallel import part_batches
-from graphstrap.train.parallel.part_batches import by_part, check_parts, in_turn, make_part_batches
+from graphstrap.train.parallel.part_batches import (
+    by_part,
+    check_parts,
+    every_size_th,
+    make_part_batches,
+)
 from graphstrap.train.parallel.partition import load_for, partition_graph
 from graphstrap.train.parallel.training import SharedStep, train_in_parallel
 from graphstrap.train.parallel.workers import ALONE, Workers
@@ -123,6 +129,7 @@ def fitted(graph: Graph, recipe: Recipe, workers: Workers, share: Any) -> Model:
     model = Model.build(graph, recipe, seed=0)
     prepared = prepare(model, graph)
     step = SharedStep(model.method, prepared, recipe=recipe, seed=0, workers=workers)
+    assert isinstance(step.batches, Prefetcher)
     step.batches.make.share = share  # type: ignore[attr-defined]
     for number in range(1, recipe.train.steps + 1):
         step(number)
@@ -190,7 +197,7 @@ def test_shares_by_part_are_everything_once_and_of_equal_size(tmp_path: Path) ->
     for count in (1, 2, 10, 47):
         roots = torch.randperm(90, generator=torch.Generator().manual_seed(count))[:count]
         shares = [by_part(roots, part=part) for part in parts]
-        assert [len(share) for share in shares] == [len(in_turn(roots, workers=Workers(r, 3))) for r in range(3)]
+        assert [len(share) for share in shares] == [len(every_size_th(roots, workers=Workers(r, 3))) for r in range(3)]
         assert torch.equal(torch.cat(shares).sort().values, roots.sort().values)
         owned = [int((part.part_of[share] == part.number).sum()) for part, share in zip(parts, shares, strict=True)]
         counts = torch.bincount(parts[0].part_of[roots].long(), minlength=3).tolist()
@@ -231,9 +238,9 @@ def refusal_of_a_worker(workers: Workers, folder: Path) -> dict[str, Any]:
     part = open_part(folder / "communities.parts", workers.rank)
     recipe = recipe_of("merged")
     method = Model.build(part, recipe, seed=0).method
-    trainee = Trainee(method, 0, Run.open(folder / "run"))
+    job = TrainingJob(method, 0, Run.open(folder / "run"))
     with pytest.raises(InputError if workers.is_first else LostWorkerError) as refused:
-        train_in_parallel(trainee, part, recipe=recipe, workers=workers)
+        train_in_parallel(job, part, recipe=recipe, workers=workers)
     return {"in": [entry.name for entry in refused.traceback]}
 
 

@@ -16,7 +16,7 @@ import torch
 
 from graphstrap.ops.memory import free_memory, keep_freed_memory
 from graphstrap.run.recipe import DataRecipe, EncoderRecipe, MethodRecipe, Recipe
-from graphstrap.train.captured_step import make_step
+from graphstrap.train.loop import make_step
 from graphstrap_lab.bench.child import run_in_child
 from graphstrap_lab.bench.graphs import power_law_graph, precision_settings
 from graphstrap_lab.bench.memory import PeakMemory

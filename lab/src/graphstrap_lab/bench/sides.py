@@ -21,7 +21,7 @@ from graphstrap.nn.methods import METHODS, Method
 from graphstrap.ops.memory import keep_freed_memory, release_freed_memory
 from graphstrap.ops.precision import computing_in
 from graphstrap.run.recipe import Recipe
-from graphstrap.train.captured_step import make_step
+from graphstrap.train.loop import make_step
 
 TakeStep = Callable[[int], object]
 Start = Callable[[torch.device], TakeStep]

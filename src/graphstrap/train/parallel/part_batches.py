@@ -45,7 +45,7 @@ def make_part_batches(
         check_roots(part, recipe, workers)
     if share is None:
         by_owner = recipe.sampling.roots == "owner"
-        share = partial(by_part, part=part) if by_owner else partial(in_turn, workers=workers)
+        share = partial(by_part, part=part) if by_owner else partial(every_size_th, workers=workers)
     make = BatchMaker(
         part,
         recipe=recipe,
@@ -69,14 +69,14 @@ def check_roots(graph: Graph, recipe: Recipe, workers: Workers) -> None:
         )
 
 
-def in_turn(roots: Tensor, *, workers: Workers) -> Tensor:
-    """Every size-th root."""
+def every_size_th(roots: Tensor, *, workers: Workers) -> Tensor:
+    """The roots of this worker: those at its rank, and every size-th from there."""
     return roots[workers.rank :: workers.size]
 
 
 def by_part(roots: Tensor, *, part: Part) -> Tensor:
-    """As many roots as `in_turn` gives, but those of the worker's own part first; what one has too many of, in order,
-    is for those who have too few."""
+    """As many roots as `every_size_th` gives, those of the worker's own part first; the roots that a part has too many
+    of go, in order, to the workers that have too few."""
     size = part.num_parts
     owners = part.part_of.index_select(0, roots).long()
     wanted = (len(roots) - torch.arange(size) + size - 1) // size

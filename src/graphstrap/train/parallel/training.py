@@ -36,26 +36,26 @@ from graphstrap.io.parts import Part
 from graphstrap.nn.methods import Method
 from graphstrap.ops.adamw import AdamW
 from graphstrap.run.recipe import Recipe
-from graphstrap.train.batches import Share
+from graphstrap.train.batches import Prefetcher, make_batches
 from graphstrap.train.console import Interrupt
-from graphstrap.train.log import Journal
-from graphstrap.train.loop import Trainee, train_together
-from graphstrap.train.parallel.part_batches import check_roots, in_turn, make_part_batches
+from graphstrap.train.log import RunFolder
+from graphstrap.train.loop import TrainingJob, train_together
+from graphstrap.train.parallel.part_batches import check_roots, every_size_th, make_part_batches
 from graphstrap.train.parallel.workers import Workers
-from graphstrap.train.step import SampledStep
+from graphstrap.train.step import EagerStep
 
 
 def train_in_parallel(
-    trainee: Trainee, graph: Graph, *, recipe: Recipe, workers: Workers, progress: bool = False
+    job: TrainingJob, graph: Graph, *, recipe: Recipe, workers: Workers, progress: bool = False
 ) -> list[dict[str, Any]]:
-    """`train`, by several workers, each of which calls this. Only the first one's run, mirrors and evaluation count."""
+    """`train`, by several workers, each of which calls this. Only the first one's run, sinks and evaluation count."""
     check_shareable(graph, recipe, workers)
     if not workers.is_first:
-        trainee = replace(trainee, evaluate=None, mirrors=())
-    trainee = replace(trainee, run=SharedJournal(trainee.run, workers))
+        job = replace(job, evaluate=None, sinks=())
+    job = replace(job, run=SharedRunFolder(job.run, workers))
     interrupt = SharedInterrupt(workers)
     return train_together(
-        [trainee],
+        [job],
         graph,
         recipe=recipe,
         progress=progress and workers.is_first,
@@ -78,7 +78,7 @@ def check_shareable(graph: Graph, recipe: Recipe, workers: Workers) -> None:
         check_roots(graph, recipe, workers)
 
 
-class SharedStep(SampledStep):
+class SharedStep(EagerStep):
     """A step on this worker's share of the roots, with the gradient of all of them."""
 
     def __init__(
@@ -91,15 +91,17 @@ class SharedStep(SampledStep):
         workers: Workers,
         interrupt: SharedInterrupt | None = None,
     ) -> None:
-        share: Share = partial(in_turn, workers=workers)
-        batches = None
+        device = next(cast(nn.Module, method).parameters()).device
+        batches: Prefetcher
         if isinstance(graph, Part):
-            device = next(cast(nn.Module, method).parameters()).device
             batches = make_part_batches(graph, recipe=recipe, seed=seed, device=device, workers=workers)
-        super().__init__(method, graph, recipe=recipe, seed=seed, share=share, batches=batches)
+        else:
+            share = partial(every_size_th, workers=workers)
+            batches = make_batches(graph, recipe=recipe, seed=seed, device=device, share=share)
+        super().__init__(method, graph, recipe=recipe, seed=seed, batches=batches)
         self.workers, self.interrupt = workers, interrupt
 
-    def gradients_made(self, loss: Tensor, batch: Graph) -> Tensor:
+    def share_gradients(self, loss: Tensor, batch: Graph) -> Tensor:
         """Replace this worker's gradients and loss by those of the whole batch: one sum over workers."""
         learned = self.optimizer.parameters
         gradients: list[Tensor] = []
@@ -137,10 +139,10 @@ class SharedInterrupt(Interrupt):
             raise KeyboardInterrupt
 
 
-class SharedJournal:
+class SharedRunFolder:
     """The first worker's run folder, if it has one, as all workers see it."""
 
-    def __init__(self, run: Journal | None, workers: Workers) -> None:
+    def __init__(self, run: RunFolder | None, workers: Workers) -> None:
         self._run, self._workers = run if workers.is_first else None, workers
 
     @contextmanager
