@@ -19,10 +19,8 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # before Triton is imported: its kernels then run on a CPU
 
 from graphstrap.graph import Graph
-from graphstrap.nn import methods
-from graphstrap.nn.encoders import ENCODERS
 from graphstrap.ops._triton import chunks
-from graphstrap.run.recipe import ENCODER_NAMES
+from graphstrap.run.recipe import ENCODERS
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a shell's background, where children would ignore it, too
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -55,10 +53,8 @@ def data_folder() -> Path:
 def forget_added_encoders() -> Iterator[None]:
     """Encoders that a test adds are gone after it."""
     yield
-    for name in list(methods._ADDED):
-        ENCODER_NAMES.remove(name)
-        del ENCODERS[name], methods._ENCODER_SETTINGS[name]
-    methods._ADDED.clear()
+    for name in [name for name in ENCODERS if not ENCODERS.is_own(name)]:
+        ENCODERS.forget(name)
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ from graphstrap.io.published import read_ppi, read_wikics
 from graphstrap.io.source import Source
 from graphstrap.io.store import open_store, verify_store, write_store
 from graphstrap.io.tables import read_tables
-from graphstrap.nn.methods import build_bgrl
+from graphstrap.nn.methods import build_method
 from graphstrap.nn.model import Model
 from graphstrap.ops.adamw import AdamW
 from graphstrap.report.health import check_health
@@ -202,7 +202,7 @@ def _read_store(folder: Path) -> None:
 
 
 def _method_and_optimizer(graph: Graph) -> tuple[torch.nn.Module, AdamW]:
-    method = build_bgrl(RECIPE, input_sizes=graph.num_features, seed=0)
+    method = build_method(RECIPE, input_sizes=graph.num_features, seed=0)
     learned = [p for p in method.parameters() if p.requires_grad]
     optimizer = AdamW(learned)
     for parameter in learned:

@@ -26,7 +26,7 @@ import torch
 
 from graphstrap.io.generate.arxiv import arxiv_like
 from graphstrap.io.store import open_store, write_store
-from graphstrap.nn.methods import build_bgrl
+from graphstrap.nn.methods import build_method
 from graphstrap.ops.memory import keep_freed_memory
 from graphstrap.run.recipe import Recipe
 from graphstrap.train.parallel.training import SharedStep
@@ -54,7 +54,7 @@ def measure_epoch(store: Path) -> None:
     keep_freed_memory()
     with joined(torch.device("cpu")) as workers:
         graph = open_store(store)
-        method = build_bgrl(RECIPE, input_sizes=graph.num_features, seed=0)
+        method = build_method(RECIPE, input_sizes=graph.num_features, seed=0)
         step = SharedStep(method, graph, recipe=RECIPE, seed=0, workers=workers)
         for number in range(1, WARMUP_STEPS + 1):
             step(number)

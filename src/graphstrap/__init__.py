@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from graphstrap.io.datasets import load
     from graphstrap.io.export import write_embeddings
     from graphstrap.io.tables import TableOptions, read_tables
-    from graphstrap.nn.methods import add_encoder
+    from graphstrap.nn.encoders.from_pyg import add_encoder
     from graphstrap.run.recipe import Recipe, load_recipe
 
 # The public names, and the module of each: `import graphstrap` imports none of them before it is asked for.
@@ -56,7 +56,7 @@ _PUBLIC = {
     "TableOptions": "io.tables",
     "View": "graph",
     "ViewSpec": "graph",
-    "add_encoder": "nn.methods",
+    "add_encoder": "nn.encoders.from_pyg",
     "evaluate": "evaluation.protocols",
     "fit_seeds": "api.seeds",
     "generate": "io",

@@ -17,14 +17,17 @@ from graphstrap.api import layerwise
 from graphstrap.api.layerwise import embed_layers, recalibrate_layers
 from graphstrap.errors import InputError
 from graphstrap.graph import CLEAN, Graph, View, ViewSpec
-from graphstrap.nn.encoders import ENCODERS, recalibrate_batch_norm
+from graphstrap.nn.encoders import recalibrate_batch_norm
+from graphstrap.run.recipe import ENCODERS
 
 
 def make_encoder(
     graph: Graph, *, name: str = "gcn", norm: str = "batch", sizes: tuple[int, ...] = (16, 12, 8)
 ) -> nn.Module:
     generator = torch.Generator().manual_seed(0)
-    encoder = ENCODERS[name](graph.num_features, sizes, norm=norm, weight_standardization=True, generator=generator)
+    encoder: nn.Module = ENCODERS.get(name)(
+        graph.num_features, sizes, norm=norm, weight_standardization=True, generator=generator
+    )
     encoder.train()
     encoder(graph, View(ViewSpec(edge_drop_prob=0.3), 1))  # batch norm's statistics are no longer 0 and 1
     return encoder.eval()
@@ -134,5 +137,5 @@ def count_blocks(monkeypatch: pytest.MonkeyPatch, *, stop_after: int) -> list[tu
 
 
 def test_a_norm_over_the_graph_has_no_layers_of_its_own() -> None:
-    assert not layerwise.has_layers(ENCODERS["gcn"]((3,), (4, 2), norm="graph"))
-    assert layerwise.has_layers(ENCODERS["gcn"]((3,), (4, 2), norm="layer"))
+    assert not layerwise.has_layers(ENCODERS.get("gcn")((3,), (4, 2), norm="graph"))
+    assert layerwise.has_layers(ENCODERS.get("gcn")((3,), (4, 2), norm="layer"))

@@ -9,11 +9,11 @@ import torch
 from conftest import make_communities
 
 from graphstrap.api.estimator import BGRL
-from graphstrap.nn.methods import METHODS, build_bgrl
+from graphstrap.nn.methods import build_method
 from graphstrap.ops import precision as precision_module
 from graphstrap.ops._triton.launch import may_round_to_tf32
 from graphstrap.ops.precision import computing_in, has_part_of_a_gpu, resolve_precision
-from graphstrap.run.recipe import Recipe
+from graphstrap.run.recipe import METHODS, Recipe
 from graphstrap.train.loop import train
 
 CPU = torch.device("cpu")
@@ -57,7 +57,7 @@ def test_bfloat16_trains_like_float32() -> None:
             {"encoder.hidden_sizes": [32], "encoder.embedding_size": 16, "train.steps": 30,
              "train.learning_rate": 0.01, "train.precision": precision}
         )  # fmt: skip
-        method = build_bgrl(recipe, input_sizes=graph.num_features, seed=0)
+        method = build_method(recipe, input_sizes=graph.num_features, seed=0)
         losses[precision] = [record["loss"] for record in train(method, graph, recipe=recipe, seed=0)]
         assert all(parameter.dtype == torch.float32 for parameter in method.parameters())
     assert losses["bf16"] != losses["fp32"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from graphstrap.errors import InputError
-from graphstrap.run.recipe import EncoderRecipe, Recipe, TrainRecipe, check_new, parse_recipe
+from graphstrap.run.recipe import ENCODERS, Recipe, TrainRecipe, check_new, parse_recipe
 from graphstrap.run.settings import parse_settings
 
 
@@ -66,6 +66,23 @@ def test_settings_that_there_are_no_more_are_read_where_they_changed_nothing() -
     assert parse_recipe("[method]\ndropout_prob = 0.3", origin="old.toml").method == Recipe().method
 
 
+def test_a_method_keeps_what_it_shares_with_the_one_before() -> None:
+    recipe = Recipe().with_settings({"method.projector_size": 32, "method.target_decay": 0.9, "encoder.bias": False})
+    other = recipe.with_settings({"method.name": "grace", "encoder.name": "mean-pooling"})
+    assert (other.method.projector_size, other.encoder.bias) == (32, False)
+    assert not hasattr(other.method, "target_decay")
+    assert other.with_settings({"method.name": "bgrl"}).method.target_decay == 0.99
+
+
+def test_files_of_before_hold_the_settings_of_all_methods() -> None:
+    text = '[method]\nname = "grace"\ntarget_decay = 0.99\ntemperature = 0.2\n[encoder]\nnum_heads = 4\n'
+    assert parse_recipe(text, origin="old.toml").method.temperature == 0.2
+    changed = text.replace("0.99", "0.5")
+    with pytest.raises(InputError, match="target_decay is a setting of bgrl, semi-supervised, not of grace"):
+        parse_recipe(changed, origin="mine.toml")
+    assert parse_recipe(changed, origin="run", is_saved=True).method.temperature == 0.2
+
+
 def test_gca_has_a_centrality_unless_it_is_said_to_have_none() -> None:
     assert Recipe().with_settings({"method.name": "gca"}).views.centrality == "pagerank"
     by_degree = Recipe().with_settings({"views.centrality": "degree"})
@@ -80,11 +97,20 @@ def test_gca_has_a_centrality_unless_it_is_said_to_have_none() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"encoder.name": "gat", "encoder.bias": False}, "encoder.bias=false is for gcn"),
-        ({"method.name": "grace", "method.embed_with": "target"}, "embed_with=target is for bgrl"),
-        ({"method.name": "grace", "method.target_hops": 1}, "target_hops is for bgrl"),
+        ({"encoder.name": "gat", "encoder.bias": False}, "encoder.bias is a setting of gcn, mean-pooling, not of gat"),
+        (
+            {"method.name": "grace", "method.embed_with": "target"},
+            "method.embed_with is a setting of bgrl, semi-supervised, not of grace",
+        ),
+        (
+            {"method.name": "grace", "method.target_hops": 1},
+            "method.target_hops is a setting of bgrl, semi-supervised, not of grace",
+        ),
         ({"method.name": "deepwalk", "encoder.name": "gat"}, "no encoder"),
-        ({"method.name": "deepwalk", "method.return_weight": 2.0}, "for node2vec"),
+        (
+            {"method.name": "deepwalk", "method.return_weight": 2.0},
+            "return_weight is a setting of node2vec, not of deepwalk",
+        ),
         ({"method.name": "dgi", "views.centrality": "degree"}, "dgi has none"),
         ({"sampling.fan_outs": [3, 3], "sampling.batch_size": 1}, "larger sampling.batch_size"),
         (
@@ -106,9 +132,8 @@ def test_gca_has_a_centrality_unless_it_is_said_to_have_none() -> None:
     ],
 )
 def test_settings_that_do_not_go_together(settings: dict[str, Any], words: str) -> None:
-    recipe = Recipe().with_settings(settings)  # which a model from before may have
     with pytest.raises(InputError, match=words):
-        check_new(recipe)
+        check_new(Recipe().with_settings(settings))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +141,10 @@ def test_settings_that_do_not_go_together(settings: dict[str, Any], words: str) 
     [
         (lambda: Recipe(train=TrainRecipe(steps=0, warmup_steps=0)), "train.steps must be at least 1"),
         (lambda: Recipe(train=TrainRecipe(learning_rate=-0.1)), "between 0.0 and 10.0"),
-        (lambda: replace(Recipe(), encoder=EncoderRecipe(norm="group")), "one of batch, layer, graph, none"),
+        (
+            lambda: replace(Recipe(), encoder=ENCODERS.get("gcn").Settings(norm="group")),
+            "one of batch, layer, graph, none",
+        ),
         (lambda: Recipe(name=5), "name takes text"),  # type: ignore[arg-type]
         (lambda: Recipe(train={"steps": 5}), "train takes a TrainRecipe"),  # type: ignore[arg-type]
     ],

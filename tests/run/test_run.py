@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
-from graphstrap.nn.methods import build_bgrl
+from graphstrap.nn.methods import build_method
 from graphstrap.ops.adamw import AdamW
 from graphstrap.run.checkpoint import load_tensors, save_tensors
 from graphstrap.run.folder import FORMAT_VERSION, Run
@@ -28,7 +28,7 @@ def make_run(folder: Path, graph: Graph) -> Run:
 
 
 def method_and_optimizer(graph: Graph) -> tuple[torch.nn.Module, AdamW]:
-    method = build_bgrl(RECIPE, input_sizes=graph.num_features, seed=0)
+    method = build_method(RECIPE, input_sizes=graph.num_features, seed=0)
     learned = [p for p in method.parameters() if p.requires_grad]
     optimizer = AdamW(learned)
     for parameter in learned:

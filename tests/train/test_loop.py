@@ -15,7 +15,7 @@ from torch import Tensor
 
 from graphstrap.errors import DivergedError, InterruptedTrainingError
 from graphstrap.graph import Graph, View
-from graphstrap.nn.methods import build_bgrl
+from graphstrap.nn.methods import build_method
 from graphstrap.nn.methods.bgrl import BGRL
 from graphstrap.ops.adamw import AdamW
 from graphstrap.run.folder import Run
@@ -42,7 +42,8 @@ def make_run(folder: Path, graph: Graph, **more: Any) -> Run:
 
 
 def make_method(graph: Graph, **more: Any) -> BGRL:
-    return build_bgrl(recipe(**more), input_sizes=graph.num_features, seed=0)
+    method: BGRL = build_method(recipe(**more), input_sizes=graph.num_features, seed=0)
+    return method
 
 
 class StopAt(BGRL):

@@ -10,7 +10,7 @@ import torch
 from conftest import make_communities
 
 from graphstrap.graph import Graph
-from graphstrap.nn.methods import build_bgrl
+from graphstrap.nn.methods import build_method
 from graphstrap.run.recipe import Recipe
 from graphstrap.train.loop import make_step
 from graphstrap.train.step import CapturedStep, EagerStep, learning_rate_at
@@ -56,14 +56,14 @@ def run_steps(
     kind: type[EagerStep], *, device: str, steps: range, recipe: Recipe = RECIPE
 ) -> tuple[list[float], torch.nn.Module]:
     graph = make_graph(device)
-    method = build_bgrl(recipe, input_sizes=graph.num_features, seed=0).to(device)
+    method = build_method(recipe, input_sizes=graph.num_features, seed=0).to(device)
     step = kind(method, graph, recipe=recipe, seed=0)
     return [float(step(number)[0]) for number in steps], method
 
 
 def test_an_eager_step_follows_the_schedule_and_trains() -> None:
     graph = make_graph("cpu")
-    method = build_bgrl(RECIPE, input_sizes=graph.num_features, seed=0)
+    method = build_method(RECIPE, input_sizes=graph.num_features, seed=0)
     step = make_step(method, graph, recipe=RECIPE, seed=0)
     assert type(step) is EagerStep
     losses = [float(step(number)[0]) for number in range(1, 41)]
@@ -94,7 +94,7 @@ def test_two_replays_draw_different_views() -> None:
     """With the learning rate at zero nothing but the views can change the loss."""
     graph = make_graph("cuda")
     frozen = RECIPE.with_settings({"train.learning_rate": 0.0, "method.target_decay": 1.0})
-    method = build_bgrl(frozen, input_sizes=graph.num_features, seed=0).to("cuda")
+    method = build_method(frozen, input_sizes=graph.num_features, seed=0).to("cuda")
     step = CapturedStep(method, graph, recipe=frozen, seed=0)
     first, second, again = (float(step(number)[0]) for number in (1, 2, 1))
     assert first == again != second
@@ -116,11 +116,11 @@ def test_cuda_keeps_the_same_edges_as_cpu() -> None:
 def test_a_run_on_cuda_resumes_bit_for_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     _, whole = run_steps(CapturedStep, device="cuda", steps=range(1, 31))
     graph = make_graph("cuda")
-    method = build_bgrl(RECIPE, input_sizes=graph.num_features, seed=0).to("cuda")
+    method = build_method(RECIPE, input_sizes=graph.num_features, seed=0).to("cuda")
     first = CapturedStep(method, graph, recipe=RECIPE, seed=0)
     for number in range(1, 13):
         first(number)
-    resumed = build_bgrl(RECIPE, input_sizes=graph.num_features, seed=0).to("cuda")
+    resumed = build_method(RECIPE, input_sizes=graph.num_features, seed=0).to("cuda")
     second = CapturedStep(resumed, graph, recipe=RECIPE, seed=0)
     resumed.load_state_dict(method.state_dict())
     for old, new in zip(first.optimizer.state.values(), resumed_parameters(second), strict=True):

@@ -12,7 +12,7 @@ from conftest import make_random_graph
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph, View, ViewSpec
 from graphstrap.io.networkx import to_networkx
-from graphstrap.nn.methods import build_bgrl
+from graphstrap.nn.methods import build_method
 from graphstrap.ops._torch import kept_columns, kept_edges
 from graphstrap.run.recipe import Recipe
 from graphstrap.train.loop import train
@@ -83,7 +83,7 @@ def test_views_drop_at_those_rates(communities: Graph) -> None:
 
 def test_a_recipe_with_a_centrality_trains(communities: Graph) -> None:
     recipe = Recipe().with_settings({"views.centrality": "pagerank", "train.steps": 20, "encoder.hidden_sizes": [16]})
-    method = build_bgrl(recipe, input_sizes=communities.num_features, seed=0)
+    method = build_method(recipe, input_sizes=communities.num_features, seed=0)
     records = train(method, communities, recipe=recipe, seed=0)
     assert records[-1]["loss"] < records[0]["loss"]
 

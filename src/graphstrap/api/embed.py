@@ -23,8 +23,7 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.graph.graph import check_is_graph
 from graphstrap.graph.keep import child_seed
-from graphstrap.nn.methods import frozen_encoder
-from graphstrap.nn.methods.semi_supervised import SemiSupervised, training_labels
+from graphstrap.nn.methods.semi_supervised import training_labels
 from graphstrap.nn.model import Model
 from graphstrap.run.recipe import Recipe
 from graphstrap.train.batches import Prefetcher, make_sampler, place_graph
@@ -55,7 +54,7 @@ def embed_seeds(models: Sequence[Model], graph: Graph, *, device: torch.device, 
         if how == "sampled":
             h = sampled_inference(model, prepared, model.method.embed, device=device)
         elif how == "layers":
-            h = torch.from_numpy(embed_layers(frozen_encoder(model.method), prepared, device=device))
+            h = torch.from_numpy(embed_layers(model.method.frozen, prepared, device=device))
         else:
             h = model.method.embed(placed)
         if model.own_features is not None:
@@ -67,7 +66,6 @@ def embed_seeds(models: Sequence[Model], graph: Graph, *, device: torch.device, 
 def class_probabilities(model: Model, graph: Graph, *, nodes: Tensor, device: torch.device) -> Array:
     """(M, C) of a method with a head: by sampled passes where it was trained on samples, else by one full pass."""
     method = model.method
-    assert isinstance(method, SemiSupervised)
     model.module.to(device)
     prepared = prepare(model, graph)
     if model.recipe.sampling.fan_outs:
@@ -85,7 +83,7 @@ def prepare(model: Model, graph: Graph) -> Graph:
 
 def with_labels_to_learn(prepared: Graph, model: Model) -> Graph:
     """The graph with training labels for a method that learns from labels, with none for any other."""
-    learns = isinstance(model.method, SemiSupervised) and prepared.labels is not None
+    learns = model.method.learns_labels and prepared.labels is not None
     return replace(prepared, labels=training_labels(prepared) if learns else None, splits=None)
 
 
@@ -130,7 +128,7 @@ def sampled_inference(
 
 def choose_way(model: Model, prepared: Graph, *, device: torch.device) -> str:
     """`full` where a full pass fits into memory, or where nothing else can be done."""
-    encoder = frozen_encoder(model.method)
+    encoder = model.method.frozen
     if must_sample(model):
         return "sampled"
     if full_pass_fits(encoder, prepared, device):
@@ -143,7 +141,7 @@ def choose_way(model: Model, prepared: Graph, *, device: torch.device) -> str:
 def must_sample(model: Model) -> bool:
     """Whether a whole graph would look different to the encoder from what it was trained on."""
     method, recipe = model.method, model.recipe
-    if isinstance(method, SemiSupervised) and method.label_inputs:
+    if method.label_inputs:
         return True  # a whole graph hides every label: a batch only its roots'
     if recipe.sampling.by_time:
         return True  # a whole graph shows a node what is newer than itself
@@ -156,7 +154,7 @@ def _leaves_relations_out(recipe: Recipe) -> bool:
 
 
 def _adds_up(recipe: Recipe) -> bool:
-    return recipe.encoder.name == "mpnn" and recipe.encoder.aggregation == "sum"
+    return getattr(recipe.encoder, "aggregation", "mean") == "sum"
 
 
 def _roots_only(batch: Graph, rows: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ def begin_folds(
     estimator: BGRL, where: Source, graph: Graph, *, run: Path, number: int, part: str | None = None
 ) -> None:
     """A folder with an untrained run for each fold; `resume_folds` trains them."""
-    if estimator.resolve(graph).method.name != "semi-supervised":
+    if not estimator.resolve(graph).method_class.learns_labels:
         raise InputError("folds are of labels, which this method does not learn from: take --method semi-supervised")
     folds = make_folds(graph, number, part=part)
     first = checked_seed(estimator.seed)

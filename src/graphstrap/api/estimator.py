@@ -113,7 +113,7 @@ class BGRL:
         """The model that `fit` is to train, and what was chosen for it, and why."""
         check_trainable(graph)
         recipe, reasons = resolve_recipe(self.recipe, graph, self.settings or {})
-        if recipe.method.name == "semi-supervised":
+        if recipe.method_class.learns_labels:
             check_labels(graph)
         model = Model.build(graph, recipe, seed=checked_seed(self.seed))
         return (model if start_from is None else model.started_from(start_from._fitted())), reasons

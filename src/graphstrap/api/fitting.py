@@ -25,8 +25,8 @@ from graphstrap.graph.keep import child_seed
 from graphstrap.graph.many import training_graphs
 from graphstrap.io.parts import Part
 from graphstrap.nn.encoders import recalibrate_batch_norm
-from graphstrap.nn.methods import Method, frozen_encoder
-from graphstrap.nn.methods.semi_supervised import SemiSupervised, training_labels
+from graphstrap.nn.methods import Method
+from graphstrap.nn.methods.semi_supervised import training_labels
 from graphstrap.nn.model import Model
 from graphstrap.run.folder import Run
 from graphstrap.train.batches import BatchMaker, place_graph
@@ -137,7 +137,7 @@ def _evaluation(model: Model, graph: Graph, prepared: Graph) -> Evaluate | None:
     """How a model is evaluated while it trains; None where there is nothing to evaluate with."""
     if graph.labels is None or (graph.labels.dim() == 2 and graph.splits is None) or isinstance(graph, Part):
         return None
-    if isinstance(model.method, SemiSupervised):
+    if model.method.learns_labels:
         return _validation(model, graph, prepared)
     protocol = "paper" if graph.labels.dim() == 1 else "adamw"
     if model.recipe.train.evaluate_every:
@@ -179,8 +179,8 @@ def finish(model: Model, prepared: Graph) -> None:
     """What turns trained weights into a frozen encoder."""
     if model.recipe.encoder.batch_norm_statistics != "recalibrated":
         return
-    method, encoder = model.method, frozen_encoder(model.method)
-    if isinstance(method, SemiSupervised) and not must_sample(model):
+    method, encoder = model.method, model.method.frozen
+    if method.learns_labels and not must_sample(model):
         prepared = method.inputs(prepared, whole_graph_labels=True)
     device = next(encoder.parameters()).device
     if must_sample(model):
@@ -196,13 +196,13 @@ def _clean_batches(model: Model, prepared: Graph, device: torch.device) -> Itera
     make = BatchMaker(prepared, recipe=model.recipe, seed=child_seed(model.seed, _CLEAN_BRANCH), device=device)
     for step in range(1, _NUM_CLEAN_BATCHES + 1):
         batch = make(step)
-        yield model.method.inputs(batch) if isinstance(model.method, SemiSupervised) else batch
+        yield model.method.inputs(batch)
 
 
 @contextmanager
 def _finished(model: Model, prepared: Graph) -> Iterator[None]:
     """The model as it would be if training ended now; afterwards it is as it was."""
-    encoder = frozen_encoder(model.method)
+    encoder = model.method.frozen
     before = {name: buffer.clone() for name, buffer in encoder.named_buffers()}
     finish(model, prepared)
     yield

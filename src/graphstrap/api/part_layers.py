@@ -24,7 +24,6 @@ from graphstrap.graph.keep import child_seed
 from graphstrap.io.parts import Part
 from graphstrap.nn.encoders.gcn import GCN
 from graphstrap.nn.encoders.mlp import MLP
-from graphstrap.nn.methods import frozen_encoder
 from graphstrap.nn.model import Model
 from graphstrap.train.batches import sampler_flags
 from graphstrap.train.parallel.exchange import Answer, Exchange, PartGatherer
@@ -35,7 +34,7 @@ from graphstrap.train.parallel.workers import Workers
 def finish_in_parts(model: Model, part: Part, workers: Workers) -> None:
     """What turns trained weights into a frozen encoder: batch-norm statistics of the clean graph, where a recipe asks
     for them. Every worker calls this, and ends with the same."""
-    encoder = frozen_encoder(model.method)
+    encoder = model.method.frozen
     if model.recipe.encoder.batch_norm_statistics == "recalibrated" and has_layers(encoder):
         recalibrate_in_parts(encoder, part, workers=workers)
 
@@ -59,7 +58,7 @@ def recalibrate_in_parts(encoder: nn.Module, part: Part, *, workers: Workers) ->
 @torch.no_grad()
 def embed_part(model: Model, part: Part, *, workers: Workers, how: str = "auto") -> Array:
     """(n, D) embeddings of the part's own nodes; `part` is as `prepare_part` gives it."""
-    encoder = frozen_encoder(model.method)
+    encoder = model.method.frozen
     if how == "auto":
         how = "layers" if has_layers(encoder) and not must_sample(model) else "sampled"
     if how == "sampled":

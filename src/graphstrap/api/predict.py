@@ -18,7 +18,6 @@ from graphstrap.errors import InputError
 from graphstrap.evaluation.probe import fit_probe
 from graphstrap.graph import Graph
 from graphstrap.graph.graph import check_is_graph
-from graphstrap.nn.methods.semi_supervised import SemiSupervised
 from graphstrap.nn.model import Model, class_names
 
 Array = np.ndarray[Any, Any]
@@ -37,7 +36,7 @@ class Predictions:
 def classify(model: Model, graph: Graph, nodes: Any, *, device: torch.device) -> Array:
     """(M, C) class probabilities of these nodes, by the head of a semi-supervised model: the columns are its
     `class_names`, whatever labels the graph has now."""
-    if not isinstance(model.method, SemiSupervised):
+    if not model.method.learns_labels:
         raise InputError(f"{model.recipe.method.name} learns no classes: take method semi-supervised, or predict")
     return class_probabilities(model, graph, nodes=torch.as_tensor(nodes, dtype=torch.int64), device=device)
 
@@ -57,7 +56,7 @@ def predict_unlabelled(
     if len(unknown) == 0:
         raise InputError("every node has a label already: leave the label empty where it is to be predicted")
     unknown, names = _of_labelled_types(graph, unknown), class_names(graph)
-    if isinstance(model.method, SemiSupervised):
+    if model.method.learns_labels:
         probabilities = classify(model, graph, unknown, device=device)
         names = model.class_names or names
     else:

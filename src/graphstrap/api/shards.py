@@ -28,7 +28,6 @@ from graphstrap.graph.blocks import Block, take_rows
 from graphstrap.io.export import ids_path, write_embeddings
 from graphstrap.io.files import atomic_write, read_text
 from graphstrap.io.parts import Part
-from graphstrap.nn.methods import frozen_encoder
 from graphstrap.nn.model import Model
 from graphstrap.train.parallel.workers import ALONE, Workers
 
@@ -63,7 +62,7 @@ def write_shards(
     way = "sampled" if how == "sampled" else "exact"  # full or layers: the same numbers
     _claim(folder, _contents(model, graph, rows_per_shard, ending, way), workers)
     if how == "layers":
-        encoder, work_folder = frozen_encoder(model.method), folder / _WORK_FOLDER
+        encoder, work_folder = model.method.frozen, folder / _WORK_FOLDER
         h: Any = embed_layers(encoder, prepared, device=device, folder=work_folder, workers=workers)
     else:
         h = embed(model, graph, device=device, how=how)

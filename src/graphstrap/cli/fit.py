@@ -175,9 +175,9 @@ def _describe(graph: Graph, encoder: str | None = None) -> Iterator[str]:
         labels = "none" if graph.labels is None else f"{graph.num_classes} classes"
         yield f"features: {shown}{f' and {more:,} more' if more > 0 else ''}; labels: {labels}"
     if encoder is not None and graph.edge_column_names:
-        from graphstrap.nn.methods import READS_EDGES
+        from graphstrap.run.recipe import ENCODERS
 
-        if encoder not in READS_EDGES:
+        if not ENCODERS.get(encoder).reads_edges:
             names = ", ".join(graph.edge_column_names)
             yield (
                 f"note: {encoder} does not read the edges' {names}: take --set encoder.name=gat or mpnn, or make one "

@@ -120,7 +120,7 @@ SAW_LABELS = (
 def has_seen_test_labels(recipe: Recipe, graph: Graph, *, protocol: str) -> bool:
     """A semi-supervised model has, unless it is tested on the published split whose training nodes it learned from."""
     chosen = find_protocol(protocol)
-    if recipe.method.name != "semi-supervised" or not chosen.needs_labels:
+    if not recipe.method_class.learns_labels or not chosen.needs_labels:
         return False
     has_one_split = graph.splits is not None and graph.splits.num_splits == 1
     return not (chosen.uses_published_splits and has_one_split)

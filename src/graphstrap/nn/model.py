@@ -18,8 +18,7 @@ from graphstrap.graph import Graph
 from graphstrap.graph.many import training_graphs
 from graphstrap.nn.encoders.edges import KnownEdges, edge_size
 from graphstrap.nn.features import FeatureTransform, OwnFeatures, id_numbers
-from graphstrap.nn.methods import METHODS, READS_EDGES, Method, is_added
-from graphstrap.nn.methods.skip_gram import SkipGram
+from graphstrap.nn.methods import Method, build_method
 from graphstrap.run.checkpoint import load_state, load_tensors, save_tensors, with_prefix
 from graphstrap.run.folder import MODEL_FILE
 from graphstrap.run.recipe import Recipe, parse_recipe
@@ -54,11 +53,11 @@ class Model:
             structural_size=data.structural_size,
             structural_columns=data.structural_columns,
         )
-        num_classes = graph.num_classes if recipe.method.name == "semi-supervised" else 0
+        num_classes = graph.num_classes if recipe.method_class.learns_labels else 0
         sizes = {"num_nodes": graph.num_nodes, "edge_size": edge_size(graph), "num_classes": num_classes}
         if saved is not None:
             check_shapes(recipe, transform, saved[1], path=saved[0], **sizes)
-        method = _build(recipe, transform, seed=seed, **sizes)
+        method = build_method(recipe, input_sizes=transform.output_sizes, seed=seed, **sizes)
         own_features = None
         if recipe.encoder.own_features:
             wanted = recipe.encoder
@@ -71,15 +70,19 @@ class Model:
             own_features,
             **sizes,
             class_names=class_names(graph) if num_classes else (),
-            node_ids=_node_ids(graph) if isinstance(method, SkipGram) else None,
-            edges=KnownEdges.of(graph) if recipe.encoder.name in READS_EDGES else None,
+            node_ids=None if method.has_encoder else _node_ids(graph),
+            edges=KnownEdges.of(graph) if recipe.encoder_class.reads_edges else None,
         )
 
     def with_seed(self, seed: int) -> Model:
         """An untrained model of the same graph and recipe with the weights of another seed; features are prepared the
         same way, which need not be found again."""
         sizes = {"num_nodes": self.num_nodes, "edge_size": self.edge_size, "num_classes": self.num_classes}
-        return replace(self, method=_build(self.recipe, self.transform, seed=seed, **sizes), seed=seed)
+        return replace(
+            self,
+            method=build_method(self.recipe, input_sizes=self.transform.output_sizes, seed=seed, **sizes),
+            seed=seed,
+        )
 
     def started_from(self, earlier: Model) -> Model:
         """This model with another's weights, and its way of preparing features, also in the recipe: the weights were
@@ -184,13 +187,13 @@ class Model:
         """A file that is whole may still hold anything: what does not fit comes out as one error or another."""
         if info.get("format", 0) > FORMAT_VERSION:
             raise InputError(f"{path} was made by a newer Graphstrap (format {info['format']}): upgrade to read it")
-        recipe = parse_recipe(info["recipe"], origin=str(path))
+        recipe = parse_recipe(info["recipe"], origin=str(path), is_saved=True)
         transform = FeatureTransform.from_state(info["transform"], with_prefix(tensors, "transform."))
         sizes = {name: info.get(name, 0) for name in ("num_nodes", "edge_size", "num_classes")}
         weights = with_prefix(tensors, "method.")
         shapes = {name: tuple(tensor.shape) for name, tensor in weights.items()}
         check_shapes(recipe, transform, shapes, path=path, **sizes)
-        method = _build(recipe, transform, seed=info["seed"], **sizes)
+        method = build_method(recipe, input_sizes=transform.output_sizes, seed=info["seed"], **sizes)
         load_state(cast(nn.Module, method), weights, path)
         basis = tensors.get("own_features.basis")
         if basis is not None and (basis.dim() != 2 or len(basis) != transform.output_sizes[0]):
@@ -220,24 +223,15 @@ def _node_ids(graph: Graph) -> Tensor:
 def check_shapes(recipe: Recipe, transform: FeatureTransform, saved: Shapes, *, path: Path, **sizes: int) -> None:
     """Whether a file's weights are those of the recipe's model, before memory is taken for it: a recipe of a few bytes
     can ask for any amount. An encoder from elsewhere that cannot be built without memory is built."""
-    encoder, problem = recipe.encoder, f"{path} does not fit its recipe: it is from another model"
-    if encoder.name == "mpnn" and encoder.num_steps * len(encoder.hidden_sizes) > len(saved):  # would take minutes
+    encoder, problem = recipe.encoder_class, f"{path} does not fit its recipe: it is from another model"
+    if encoder.fewest_tensors(recipe.encoder) > len(saved):  # to build it would take minutes
         raise InputError(problem)
     try:
         with torch.device("meta"):
-            module = cast(nn.Module, _build(recipe, transform, seed=0, **sizes))
+            module = cast(nn.Module, build_method(recipe, input_sizes=transform.output_sizes, seed=0, **sizes))
     except (NotImplementedError, RuntimeError):
-        if is_added(encoder.name):
+        if not encoder.is_checked:
             return
         raise
     if {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()} != dict(saved):
         raise InputError(problem)
-
-
-def _build(recipe: Recipe, transform: FeatureTransform, *, seed: int, **sizes: int) -> Method:
-    if recipe.method.name not in METHODS:
-        raise InputError(f"method {recipe.method.name!r} is not trained by `fit`: take one of {', '.join(METHODS)}")
-    build = METHODS[recipe.method.name]
-    if not sizes["num_classes"]:  # only methods that learn from labels have a use for it
-        del sizes["num_classes"]
-    return build(recipe, input_sizes=transform.output_sizes, seed=seed, **sizes)

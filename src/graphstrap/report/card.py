@@ -71,7 +71,7 @@ def model_card(run: Run, model: Model, evaluations: Sequence[Evaluation], *, why
     """Markdown with the Hub's header. Names that a user gave stand as code, on one line."""
     graph, recipe = run.info["graph"], run.recipe
     size = recipe.encoder.embedding_size + model.num_own_columns
-    by_labels = recipe.method.name == "semi-supervised"
+    by_labels = recipe.method_class.learns_labels
     header = [
         "---",
         "library_name: graphstrap",

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from graphstrap.nn.methods.bgrl import target_decay_at
 from graphstrap.report.health import MIN_SPREAD, Records, is_finite, mean
 from graphstrap.run.recipe import Recipe
 
@@ -56,10 +55,9 @@ def elapsed_seconds(records: Records) -> list[float]:
 
 
 def _decay(record: Mapping[str, Any], recipe: Recipe) -> dict[str, float]:
-    if recipe.method.name != "bgrl":
-        return {}
-    decay = target_decay_at(record["step"], base=recipe.method.target_decay, total_steps=recipe.train.steps)
-    return {"target_decay": float(decay)}
+    total = recipe.train.steps
+    found: dict[str, float] = recipe.method_class.scheduled(recipe.method, step=record["step"], total_steps=total)
+    return found
 
 
 def join_charts(by_seed: Sequence[Sequence[Chart]]) -> list[Chart]:

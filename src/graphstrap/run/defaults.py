@@ -18,11 +18,9 @@ from graphstrap.graph import Graph
 from graphstrap.graph.blocks import is_bag
 from graphstrap.graph.many import training_graphs
 from graphstrap.run.recipe import (
-    VIEWED_METHODS,
-    WALKING_METHODS,
+    ENCODERS,
+    METHODS,
     DataRecipe,
-    EncoderRecipe,
-    MethodRecipe,
     Recipe,
     TrainRecipe,
     ViewsRecipe,
@@ -70,10 +68,7 @@ def _recipe_for(s: Statistics, *, norm: str = "batch", encoder: str = "gcn", num
     mask = 0.5 if s.num_columns >= 200 else 0.3 if s.num_columns >= 30 else 0.1
     drop = 0.5 if s.mean_degree >= 2 else 0.3
     hidden, embedding, steps = (512, 256, 300) if s.num_nodes < 5_000 else (256, 128, 1000)
-    if encoder == "gat":
-        hidden //= 4  # a head's: four stand side by side
-    elif encoder == "mpnn":
-        hidden, embedding = 128, 64  # wider ones are no better, and every edge has to be computed
+    hidden, embedding = ENCODERS.get(encoder).default_sizes(hidden, embedding)
     own_features = num_own if s.has_own else 0
     own_weight = OWN_WEIGHT_OF_FEW if own_features and s.num_nodes < FEW_NODES else 1.0
     rate = 1e-3 if norm in ("layer", "none") else 1e-2  # which would let these two collapse
@@ -81,14 +76,14 @@ def _recipe_for(s: Statistics, *, norm: str = "batch", encoder: str = "gcn", num
         name="default",
         data=DataRecipe(feature_scaling=scaling),
         views=ViewsRecipe(edge_drop_probs=(drop, drop), feature_mask_probs=(mask, mask)),
-        encoder=EncoderRecipe(
+        encoder=ENCODERS.get("gcn").Settings(
             hidden_sizes=(hidden,),
             embedding_size=embedding,
             batch_norm_statistics="recalibrated",
             own_features=own_features,
             own_weight=own_weight,
         ),
-        method=MethodRecipe(predictor_hidden_size=embedding),
+        method=METHODS.get("bgrl").Settings(predictor_hidden_size=embedding),
         train=TrainRecipe(steps=steps, warmup_steps=steps // 10, learning_rate=rate, log_every=steps // 30),
     )
 
@@ -114,13 +109,13 @@ def _reasons(s: Statistics, recipe: Recipe) -> list[str]:
     kind = (
         "counts, mostly zero" if s.is_bag else "measurements" if s.num_columns else "none given, structural ones made"
     )
-    encoder, views, train, method = recipe.encoder, recipe.views, recipe.train, recipe.method.name
+    encoder, views, train, method = recipe.encoder, recipe.views, recipe.train, recipe.method_class
     num_made = recipe.data.structural_size + 2
     beside = f", and {num_made} structural ones" if recipe.data.structural_columns == "always" and s.num_columns else ""
     steps = f"{train.steps} steps at learning rate {train.learning_rate}: change with --set train.steps=N"
-    has_layers, reads_features = method not in WALKING_METHODS, method not in WALKING_METHODS or encoder.own_features
+    reads_features = method.has_encoder or encoder.own_features
     reasons = [f"features scaled by {recipe.data.feature_scaling}: {kind}"] if reads_features else []
-    if method in VIEWED_METHODS:
+    if method.reads_views:
         reasons += [
             f"feature columns masked with probability {_of_both(views.feature_mask_probs)}: there are "
             f"{s.num_columns or num_made}{beside}",
@@ -133,7 +128,7 @@ def _reasons(s: Statistics, recipe: Recipe) -> list[str]:
     elif not s.has_own:
         reasons.append("no own features appended: nodes have none, or of several kinds")
     layers = " and ".join(map(str, (*encoder.hidden_sizes, encoder.embedding_size)))
-    shape = f"layers of {layers}" if has_layers else f"a row of {encoder.embedding_size} columns for each node"
+    shape = f"layers of {layers}" if method.has_encoder else f"a row of {encoder.embedding_size} columns for each node"
     return [*reasons, f"{shape}: {s.num_nodes:,} nodes", steps]
 
 

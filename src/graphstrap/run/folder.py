@@ -123,7 +123,7 @@ class Run:
                 raise InputError(f"{folder}/run.json is damaged: {key!r} is missing or of the wrong kind")
         if not isinstance(info["graph"].get("fingerprint"), str):
             raise InputError(f"{folder}/run.json is damaged: the graph's fingerprint is missing")
-        return cls(folder, info=info, recipe=parse_recipe(text, origin=str(folder / "recipe.toml")))
+        return cls(folder, info=info, recipe=parse_recipe(text, origin=str(folder / "recipe.toml"), is_saved=True))
 
     @property
     def checkpoint_path(self) -> Path:
@@ -261,7 +261,7 @@ def describe_graph(graph: Graph) -> dict[str, Any]:
 
 def describe_labels(graph: Graph, recipe: Recipe) -> dict[str, Any]:
     """A hash of the labels, where they are learned from."""
-    if recipe.method.name != "semi-supervised" or graph.labels is None:
+    if not recipe.method_class.learns_labels or graph.labels is None:
         return {}
     tensors = [graph.labels] + ([] if graph.splits is None else [graph.splits.train])
     return {"labels": fingerprint_of([], np.array(graph.class_names or ()), tensors)}

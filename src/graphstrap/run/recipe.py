@@ -1,14 +1,14 @@
-"""Recipe: every setting of a run, as frozen dataclasses that are written as TOML (and read by `recipe_files.py`).
+"""Recipe: every setting of a run, as frozen dataclasses, read from TOML and written as it.
 
 An unknown or misspelt key, a wrong type or a value out of range is an InputError that names the key and the nearest
-valid one.
+valid one. The sections `method` and `encoder` are of the settings class that the chosen method and encoder declare.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -17,25 +17,44 @@ from typing import Any, get_type_hints
 from graphstrap.errors import InputError
 from graphstrap.graph import ViewSpec
 from graphstrap.io.files import read_text
-from graphstrap.run.settings import check_key, checked_value, named_fan_outs, nearest, setting, toml_value
-
-METHOD_NAMES = (
-    "bgrl",
-    "grace",
-    "gca",
-    "dgi",
-    "gmi",
-    "mvgrl",
-    "barlow-twins",
-    "deepwalk",
-    "node2vec",
-    "supervised",
-    "semi-supervised",
+from graphstrap.io.registry import Registry
+from graphstrap.run.settings import (
+    check_key,
+    checked_value,
+    named_fan_outs,
+    nearest,
+    setting,
+    toml_value,
 )
-SAMPLED_METHODS = ("bgrl", "grace", "gca", "dgi", "barlow-twins", "semi-supervised")
-VIEWED_METHODS = ("bgrl", "grace", "gca", "barlow-twins", "semi-supervised")  # they drop edges and mask columns
-WALKING_METHODS = ("deepwalk", "node2vec")  # they have a table of rows and no encoder
-ENCODER_NAMES = ["gcn", "mean-pooling", "gat", "mpnn", "mlp"]  # `methods.add_encoder` appends to it
+
+METHODS: Registry[Any] = Registry(
+    "method",
+    group="graphstrap.methods",
+    own={
+        "bgrl": "graphstrap.nn.methods.bgrl",
+        "grace": "graphstrap.nn.methods.grace",
+        "gca": "graphstrap.nn.methods.grace",
+        "dgi": "graphstrap.nn.methods.dgi",
+        "gmi": "graphstrap.nn.methods.gmi",
+        "mvgrl": "graphstrap.nn.methods.mvgrl",
+        "barlow-twins": "graphstrap.nn.methods.barlow_twins",
+        "deepwalk": "graphstrap.nn.methods.skip_gram",
+        "node2vec": "graphstrap.nn.methods.skip_gram",
+        "semi-supervised": "graphstrap.nn.methods.semi_supervised",
+    },
+)
+ENCODERS: Registry[Any] = Registry(
+    "encoder",
+    group="graphstrap.encoders",
+    own={
+        "gcn": "graphstrap.nn.encoders.gcn",
+        "mean-pooling": "graphstrap.nn.encoders.mean_pooling",
+        "gat": "graphstrap.nn.encoders.gat",
+        "mpnn": "graphstrap.nn.encoders.mpnn",
+        "mlp": "graphstrap.nn.encoders.mlp",
+    },
+)
+
 CENTRALITIES = ("none", "degree", "pagerank", "eigenvector")
 
 
@@ -55,7 +74,7 @@ class DataRecipe:
 @dataclass(frozen=True)
 class ViewsRecipe:
     """Augmentation of the two views. With a `centrality`, edges and features that matter less by it are dropped more
-    often, each with at most `max_drop_prob` (see `views.py`); `gca` takes "pagerank" where none is named."""
+    often, each with at most `max_drop_prob` (see `train/views.py`); `gca` takes "pagerank" where none is named."""
 
     edge_drop_probs: tuple[float, float] = setting((0.3, 0.3), low=0.0, high=1.0)
     feature_mask_probs: tuple[float, float] = setting((0.2, 0.2), low=0.0, high=1.0)
@@ -77,73 +96,43 @@ class ViewsRecipe:
 
 
 @dataclass(frozen=True)
-class EncoderRecipe:
-    """`batch_norm_decay` is the paper's (0.99 keeps 99 % of the old statistics); 0.01 is how the authors' code reads
-    it. The sizes are those of layers; of one head of each layer for `gat`; of the MLPs' hidden layers and of the states
-    for `mpnn`. `norm` "graph" is for `gcn` and `mean-pooling`, `root_weight` for `mean-pooling`, `num_heads` and
-    `num_output_heads` for `gat`, `num_steps` and `aggregation` (of messages) for `mpnn`.
+class MethodSettings:
+    """What `[method]` of a recipe holds for every method: its name. Each method's page adds its own."""
 
-    `bias`: whether `gcn` and `mean-pooling` add one in front of a norm that is not batch norm, as in the authors' code.
-    The paper's equations have none, and a high rate makes it outgrow small features, alike for all nodes.
-    `linear_end`: no norm and no PReLU after the last layer of `gcn`.
-    `norm`: over the nodes of a batch, over a node's columns, or over all nodes and columns of each graph.
+    name: str = setting("", choices=METHODS, advice="a package can add others, see docs/adding.md")
+
+    def check(self, recipe: Recipe) -> None:
+        """Refuse, by an InputError, settings that do not go together with the rest of the recipe."""
+
+    def num_loss_roots(self, recipe: Recipe) -> int:
+        """How many of a sampled batch's roots the loss is averaged over."""
+        return recipe.sampling.batch_size
+
+
+@dataclass(frozen=True)
+class EncoderSettings:
+    """What `[encoder]` of a recipe holds for every encoder. Each encoder's page adds its own.
+
+    `hidden_sizes` and `embedding_size` are widths of layers: of one head of each layer for `gat`; of the MLPs' hidden
+    layers and of the states for `mpnn`.
     `own_features`: how many columns of the node's own features, compressed, are appended to the embedding; 0 for none.
     `own_weight`: how long their row is beside the embedding's, whose length is 1: more where raw features are better.
+    `norm`: over the nodes of a batch, or over a node's columns.
+    `batch_norm_decay` is the paper's (0.99 keeps 99 % of the old statistics); 0.01 is how the authors' code reads it.
     `batch_norm_statistics`: "running" averages of training views, or "recalibrated" on the clean graph before freezing.
     """
 
-    name: str = setting("gcn", choices=ENCODER_NAMES, advice="graphstrap.add_encoder makes another known")
+    name: str = setting("", choices=ENCODERS, advice="graphstrap.add_encoder adds one, and so can a package")
     hidden_sizes: tuple[int, ...] = setting((256,), low=1, high=65536)
     embedding_size: int = setting(128, low=1, high=65536)
     own_features: int = setting(0, low=0, high=4096)
     own_weight: float = setting(1.0, low=0.0, high=1000.0)
-    norm: str = setting("batch", choices=("batch", "layer", "graph", "none"))
-    weight_standardization: bool = setting(False)
-    bias: bool = setting(True)
-    linear_end: bool = setting(False)
+    norm: str = setting("batch", choices=("batch", "layer", "none"))
     batch_norm_decay: float = setting(0.99, low=0.0, high=1.0)
     batch_norm_statistics: str = setting("running", choices=("running", "recalibrated"))
-    root_weight: bool = setting(False)
-    num_heads: int = setting(4, low=1, high=1024)
-    num_output_heads: int = setting(6, low=1, high=1024)
-    num_steps: int = setting(4, low=1, high=1024)
-    aggregation: str = setting("mean", choices=("mean", "sum"))
 
-
-@dataclass(frozen=True)
-class MethodRecipe:
-    """The method and its settings; each method's page says which it reads.
-
-    `projector_size` 0 means none for BGRL (the paper's choice) and the embedding's size for the contrastive methods.
-    `target_hops` is over how many hops BGRL's targets are averaged, `embed_with` which of its networks embeds.
-    `num_negatives` 0 means all other nodes; `keep_similarities` holds all pairs in memory, as GRACE's code does.
-    For semi-supervised: `auxiliary` is the signal besides labels and `auxiliary_weight` what it counts (0: plain
-    supervised), `unlabelled_ratio` how many roots without a label a sampled batch has for each one with,
-    `label_inputs` whether a root sees its neighbours' training labels, `inference_passes` how many sampled passes
-    predictions are averaged over.
-    """
-
-    name: str = setting("bgrl", choices=METHOD_NAMES)
-    predictor_hidden_size: int = setting(512, low=1, high=65536)
-    target_decay: float = setting(0.99, low=0.0, high=1.0)
-    projector_size: int = setting(0, low=0, high=65536)
-    target_hops: int = setting(0, low=0, high=16)
-    embed_with: str = setting("online", choices=("online", "target"))
-    temperature: float = setting(0.5, low=1e-3, high=100.0)
-    num_negatives: int = setting(0, low=0)
-    keep_similarities: bool = False
-    redundancy_weight: float = setting(0.0, low=0.0, high=100.0)
-    teleport_prob: float = setting(0.2, low=1e-3, high=1.0)
-    walk_length: int = setting(80, low=2, high=10_000)
-    walks_per_node: int = setting(10, low=1, high=10_000)
-    window_size: int = setting(5, low=1, high=1000)
-    return_weight: float = setting(1.0, low=1e-3, high=1000.0)
-    outward_weight: float = setting(1.0, low=1e-3, high=1000.0)
-    auxiliary: str = setting("bgrl", choices=("bgrl", "grace"))
-    auxiliary_weight: float = setting(1.0, low=0.0, high=1000.0)
-    unlabelled_ratio: float = setting(10.0, low=0.0, high=1e6)
-    label_inputs: bool = setting(False)
-    inference_passes: int = setting(1, low=1, high=1000)
+    def check(self, recipe: Recipe) -> None:
+        """Refuse, by an InputError, settings that do not go together with the rest of the recipe."""
 
 
 @dataclass(frozen=True)
@@ -197,13 +186,32 @@ class TrainRecipe:
     precision: str = setting("auto", choices=("auto", "fp32", "tf32", "bf16"))
 
 
+def _default_encoder() -> EncoderSettings:
+    return ENCODERS.get("gcn").Settings()  # type: ignore[no-any-return]
+
+
+def _default_method() -> MethodSettings:
+    return METHODS.get("bgrl").Settings()  # type: ignore[no-any-return]
+
+
 @dataclass(frozen=True)
 class Recipe:
+    """Every setting of a run.
+
+    Args:
+        name: what it is called in reports.
+        encoder: an instance of the encoder's own settings class, such as `GCN.Settings(hidden_sizes=(512,))`.
+        method: likewise of the method's.
+
+    Example:
+        recipe = gs.load_recipe("amazon-photo").with_settings({"method.name": "grace", "train.steps": 2000})
+    """
+
     name: str = "custom"
     data: DataRecipe = DataRecipe()
     views: ViewsRecipe = ViewsRecipe()
-    encoder: EncoderRecipe = EncoderRecipe()
-    method: MethodRecipe = MethodRecipe()
+    encoder: Any = field(default_factory=_default_encoder)  # of the settings class that the encoder declares
+    method: Any = field(default_factory=_default_method)  # likewise the method
     sampling: SamplingRecipe = SamplingRecipe()
     train: TrainRecipe = TrainRecipe()
 
@@ -211,23 +219,46 @@ class Recipe:
         checked_value("name", self.name, str, {})
         for section in SECTIONS:
             object.__setattr__(self, section, _checked_section(section, getattr(self, section)))
-        _check_sampling(self)
         if self.train.warmup_steps > self.train.steps:
             raise InputError(
                 f"train.warmup_steps ({self.train.warmup_steps}) must not exceed train.steps ({self.train.steps})"
             )
-        if self.train.graphs_per_step and self.method.name in WALKING_METHODS:
+        if self.train.graphs_per_step and not self.method_class.has_encoder:
             raise InputError(f"{self.method.name} knows nodes by number, so it sees all graphs: use graphs_per_step=0")
-        _check_encoder(self.encoder)
+        if self.encoder.own_weight != 1.0 and not self.encoder.own_features:
+            raise InputError("encoder.own_weight scales own features, and there are none: set encoder.own_features too")
+        self.method.check(self)
+        self.encoder.check(self)
+        _check_sampling(self)
+
+    @property
+    def method_class(self) -> Any:
+        """The method's class, whose attributes say what it can do (see `nn/methods/__init__.py`)."""
+        return METHODS.get(self.method.name)
+
+    @property
+    def encoder_class(self) -> Any:
+        """The encoder's class (see `nn/encoders/__init__.py`)."""
+        return ENCODERS.get(self.encoder.name)
 
     def with_settings(self, settings: Mapping[str, Any]) -> Recipe:
-        """A copy with dotted keys replaced, such as {"train.steps": 2000}. Fewer steps shorten the warm-up in
-        proportion."""
-        tree: dict[str, Any] = {section: {} for section in SECTIONS}
+        """A copy with dotted keys replaced.
+
+        Fewer steps shorten the warm-up in proportion. Another `method.name` or `encoder.name` keeps the settings that
+        both have and takes the new one's defaults for the rest.
+
+        Args:
+            settings: such as {"train.steps": 2000}.
+
+        Returns:
+            The new recipe; this one stays as it is.
+        """
+        tree: dict[str, dict[str, Any]] = {}
         for key, value in settings.items():
             section, _, name = key.partition(".")
-            check_key(key, [f"{s}.{f.name}" for s in SECTIONS for f in fields(SECTIONS[s])])
-            tree[section][name] = value
+            if section not in SECTIONS or not name:
+                raise _no_such_setting(self, key)
+            tree.setdefault(section, {})[name] = value
         return self.updated(tree)
 
     def updated(self, tree: Mapping[str, Any]) -> Recipe:
@@ -240,21 +271,23 @@ class Recipe:
                 continue
             if not isinstance(values, Mapping):
                 raise InputError(f"{section} is a section: write [{section}] and its keys below it")
-            kinds = _kinds(section)
-            rules = {f.name: f.metadata for f in fields(SECTIONS[section])}
+            start = _of_chosen_class(section, getattr(self, section), values)
+            kind: Any = type(start)
+            kinds, rules = _kinds(kind), {f.name: f.metadata for f in fields(start)}
             checked = {}
             for key, value in values.items():
-                if f"{section}.{key}" in RETIRED:
-                    continue
-                check_key(f"{section}.{key}", [f"{section}.{name}" for name in rules])
+                if key not in rules:
+                    raise _no_such_setting(replace(self, **{section: start}), f"{section}.{key}")
                 checked[key] = checked_value(f"{section}.{key}", value, kinds[key], rules[key])
             if "steps" in checked and "warmup_steps" not in checked:
                 checked["warmup_steps"] = round(self.train.warmup_steps * checked["steps"] / self.train.steps)
-            changes[section] = replace(getattr(self, section), **checked)
+            changes[section] = replace(start, **checked)
         method, views = changes.get("method", self.method), changes.get("views", self.views)
-        is_new, is_named = method.name == "gca" != self.method.name, "centrality" in tree.get("views", {})
-        if is_new and not is_named and views.centrality == "none":
-            changes["views"] = replace(views, centrality="pagerank")  # without any, it would be GRACE
+        if method.name != self.method.name:  # what its views have where nobody says otherwise
+            plain, named = ViewsRecipe(), tree.get("views", {})
+            wanted = METHODS.get(method.name).view_defaults
+            free = [key for key in wanted if key not in named and getattr(views, key) == getattr(plain, key)]
+            changes["views"] = replace(views, **{key: wanted[key] for key in free})
         return replace(self, **changes)
 
     def to_toml(self) -> str:
@@ -271,51 +304,81 @@ RETIRED = frozenset({"method.dropout_prob"})
 SECTIONS: dict[str, Any] = {
     "data": DataRecipe,
     "views": ViewsRecipe,
-    "encoder": EncoderRecipe,
-    "method": MethodRecipe,
+    "encoder": EncoderSettings,
+    "method": MethodSettings,
     "sampling": SamplingRecipe,
     "train": TrainRecipe,
 }
+_REGISTRIES: dict[str, Registry[Any]] = {"encoder": ENCODERS, "method": METHODS}
+_NAME_RULES = {section: {f.name: f.metadata for f in fields(SECTIONS[section])}["name"] for section in _REGISTRIES}
 
 
 @cache
-def _kinds(section: str) -> dict[str, Any]:
-    return get_type_hints(SECTIONS[section])
+def _kinds(section: Any) -> dict[str, Any]:
+    return get_type_hints(section)
+
+
+def _settings_class(section: str, name: Any) -> Any:
+    """The class that a method or an encoder declares its settings with."""
+    return _REGISTRIES[section].get(checked_value(f"{section}.name", name, str, _NAME_RULES[section])).Settings
+
+
+def _of_chosen_class(section: str, current: Any, values: Mapping[str, Any]) -> Any:
+    """The section as an instance of the class that its `name` asks for, with what both classes have in common."""
+    if section not in _REGISTRIES or "name" not in values:
+        return current
+    wanted = _settings_class(section, values["name"])
+    if type(current) is wanted:
+        return current
+    shared = {f.name: getattr(current, f.name) for f in fields(wanted) if hasattr(current, f.name)}
+    return wanted(**{**shared, "name": values["name"]})
+
+
+def _others_with(section: str, key: str) -> list[str]:
+    """Graphstrap's own methods, or encoders, that have a setting."""
+    names = [name for name in _REGISTRIES.get(section, ()) if _REGISTRIES[section].is_own(name)]
+    return [name for name in names if key in {f.name for f in fields(_settings_class(section, name))}]
+
+
+def _own_settings(tree: Mapping[str, Any], *, is_saved: bool) -> dict[str, Any]:
+    """The tree of a file without settings that are retired or of other methods and encoders."""
+    kept = dict(tree)
+    for section in _REGISTRIES:
+        if not isinstance(tree.get(section), Mapping):
+            continue
+        values = dict(tree[section])
+        chosen = _settings_class(section, values.get("name", getattr(Recipe(), section).name))
+        for key in [key for key in values if key not in {f.name for f in fields(chosen)}]:
+            defaults = [getattr(_settings_class(section, name)(), key) for name in _others_with(section, key)]
+            if f"{section}.{key}" in RETIRED or values[key] in defaults or (is_saved and defaults):
+                del values[key]
+        kept[section] = values
+    return kept
+
+
+def _no_such_setting(recipe: Recipe, key: str) -> InputError:
+    section, _, name = key.partition(".")
+    others = _others_with(section, name)
+    if others:
+        chosen = getattr(recipe, section).name
+        return InputError(f"{key} is a setting of {', '.join(others)}, not of {chosen}: leave it out for {chosen}")
+    known = [f"{s}.{f.name}" for s in SECTIONS for f in fields(getattr(recipe, s))]
+    return InputError(f"there is no setting {key!r}{nearest(key, known)}")
 
 
 def _checked_section(section: str, given: Any) -> Any:
     """The section with plain values, each of them checked: its constructor takes anything."""
-    if not isinstance(given, SECTIONS[section]):
-        raise InputError(f"{section} takes a {SECTIONS[section].__name__}, got {given!r}")
-    kinds = _kinds(section)
+    wanted = SECTIONS[section]
+    if isinstance(given, wanted) and section in _REGISTRIES:
+        wanted = _settings_class(section, given.name)
+    if not isinstance(given, wanted):
+        raise InputError(f"{section} takes a {wanted.__name__}, got {given!r}")
+    kinds = _kinds(wanted)
     values = {
         f.name: checked_value(f"{section}.{f.name}", getattr(given, f.name), kinds[f.name], f.metadata)
         for f in fields(given)
     }
-    return SECTIONS[section](**values)
-
-
-def num_labelled_roots(recipe: Recipe) -> int:
-    """How many of a batch's roots have a label in semi-supervised training, at least 1."""
-    size = recipe.sampling.batch_size
-    return min(max(1, round(size / (1.0 + recipe.method.unlabelled_ratio))), size)
-
-
-def _check_encoder(encoder: EncoderRecipe) -> None:
-    """Settings that do not go together."""
-    name = encoder.name
-    if encoder.norm == "graph" and name not in ("gcn", "mean-pooling"):
-        raise InputError(f"encoder.norm=graph is for gcn and mean-pooling: take batch, layer or none for {name}")
-    if encoder.weight_standardization and name == "mpnn":
-        raise InputError("encoder.weight_standardization is not for mpnn: switch it off")
-    if encoder.linear_end and name != "gcn":
-        raise InputError(f"encoder.linear_end is for gcn: switch it off for {name}")
-    if encoder.own_weight != 1.0 and not encoder.own_features:
-        raise InputError("encoder.own_weight is that of own features, and there are none: set encoder.own_features too")
-    if name == "mpnn" and not encoder.hidden_sizes:
-        raise InputError("encoder.hidden_sizes are the hidden layers of the mpnn's MLPs: give at least one")
-    if name == "mean-pooling" and len(set(encoder.hidden_sizes)) > 1:
-        raise InputError("encoder.hidden_sizes must all be the same for mean-pooling, which adds them up")
+    return wanted(**values)
 
 
 def _check_sampling(recipe: Recipe) -> None:
@@ -323,22 +386,13 @@ def _check_sampling(recipe: Recipe) -> None:
     sampling.by_hop()
     if sampling.by_time and not sampling.disjoint:
         raise InputError("sampling.by_time is per root: set sampling.disjoint = true with it")
-    if recipe.method.label_inputs and (not sampling.fan_outs or recipe.views.centrality != "none"):
-        raise InputError(
-            "method.label_inputs hides the labels of a batch's roots, and without sampling every node is one: "
-            "set sampling.fan_outs, and leave views.centrality at none"
-        )
     if not sampling.fan_outs:
         return
-    if recipe.method.target_hops:
-        raise InputError(
-            "method.target_hops averages over the neighbours of every node, and a sampled batch has roots alone: "
-            "set it to 0, or leave sampling.fan_outs empty"
-        )
-    if recipe.method.name not in SAMPLED_METHODS:
+    if not recipe.method_class.takes_samples:
+        others = ", ".join(name for name in METHODS if METHODS.is_own(name) and METHODS.get(name).takes_samples)
         raise InputError(
             f"method {recipe.method.name} sees the whole graph at every step: leave sampling.fan_outs empty"
-            f" (sampled batches are for {', '.join(SAMPLED_METHODS)})"
+            f" (sampled batches are for {others})"
         )
     if recipe.encoder.norm == "graph":
         raise InputError(
@@ -348,7 +402,7 @@ def _check_sampling(recipe: Recipe) -> None:
         raise InputError(
             "train.graphs_per_step draws whole graphs and sampling.fan_outs parts of them: leave one of them out"
         )
-    if recipe.encoder.name == "gcn" and len(sampling.fan_outs) < layers:
+    if recipe.encoder_class.uses_up_hops and len(sampling.fan_outs) < layers:
         raise InputError(
             f"sampling.fan_outs has {len(sampling.fan_outs)} hops, but the encoder has {layers} layers: "
             "give a number for each layer"
@@ -382,13 +436,15 @@ def load_recipe(name_or_path: str) -> Recipe:
     )
 
 
-def parse_recipe(text: str, *, origin: str) -> Recipe:
+def parse_recipe(text: str, *, origin: str, is_saved: bool = False) -> Recipe:
+    """A recipe from TOML. Version 0.1 wrote the settings of all methods and encoders into every file: those of others
+    are passed over where they have their defaults, and in what a run has saved (`is_saved`) whatever they have."""
     try:
         tree = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"recipe {origin} is not valid TOML: {error}") from error
     try:
-        return Recipe(name=origin).updated(tree)
+        return Recipe(name=origin).updated(_own_settings(tree, is_saved=is_saved))
     except InputError as error:
         raise InputError(f"recipe {origin}: {error}") from error
 
@@ -399,34 +455,25 @@ def parse_recipe(text: str, *, origin: str) -> Recipe:
 
 def check_new(recipe: Recipe) -> None:
     """Refuse them, each with a sentence."""
-    sampling, method, name = recipe.sampling, recipe.method, recipe.encoder.name
-    if method.embed_with == "target" and method.name != "bgrl":
-        raise InputError(f"method.embed_with=target is for bgrl, whose target it is: leave it for {method.name}")
-    if method.target_hops and method.name != "bgrl":
-        raise InputError(f"method.target_hops is for bgrl, whose targets it averages: leave it for {method.name}")
-    if name != "gcn" and method.name in WALKING_METHODS:
-        raise InputError(f"{method.name} has a table of rows and no encoder: leave encoder.name out")
-    if (method.return_weight, method.outward_weight) != (1.0, 1.0) and method.name != "node2vec":
-        raise InputError(f"method.return_weight and outward_weight are for node2vec: leave them for {method.name}")
-    if recipe.views.centrality != "none" and method.name not in VIEWED_METHODS:
+    sampling, method, kind = recipe.sampling, recipe.method, recipe.method_class
+    if not kind.has_encoder and recipe.encoder.name != _default_encoder().name:
+        raise InputError(f"{method.name} learns a vector for each node and has no encoder: leave encoder.name out")
+    if recipe.views.centrality != "none" and not kind.reads_views:
         raise InputError(f"views.centrality is for methods with two views, and {method.name} has none: leave it out")
-    if not recipe.encoder.bias and name in ("gat", "mpnn", "mlp"):
-        raise InputError(f"encoder.bias=false is for gcn and mean-pooling: leave it true for {name}")
     ignored = [name for name in ("by_time", "root_types", "disjoint") if getattr(sampling, name)]
     if ignored and not sampling.fan_outs:
         raise InputError(
             f"sampling.{ignored[0]} is for sampled batches: set sampling.fan_outs with it, or leave it out"
         )
-    if sampling.root_types and recipe.method.name == "semi-supervised":
+    if sampling.root_types and kind.learns_labels:
         raise InputError(
-            "semi-supervised takes its roots from the node types that have labels: leave sampling.root_types out"
+            f"{method.name} takes its roots from the node types that have labels: leave sampling.root_types out"
         )
-    if not sampling.fan_outs:
+    if not sampling.fan_outs or method.num_loss_roots(recipe) > 1:
         return
-    is_mixed = recipe.method.name == "semi-supervised" and sampling.disjoint  # what learns from labels sees these alone
-    num_roots = num_labelled_roots(recipe) if is_mixed else sampling.batch_size
-    if num_roots == 1 and (recipe.encoder.norm == "batch" or recipe.method.name == "barlow-twins"):
+    if recipe.encoder.norm == "batch" or kind.compares_roots:
+        of_one = "alone" if sampling.batch_size == 1 else "with a label"
         raise InputError(
-            f"a batch of {sampling.batch_size} roots has one {'with a label' if is_mixed else 'alone'}, and nothing can"
-            " be normalised over it: give a larger sampling.batch_size"
+            f"a batch of {sampling.batch_size} roots has one {of_one}, and nothing can be normalised over it: "
+            "give a larger sampling.batch_size"
         )

@@ -15,8 +15,7 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.graph.blocks import block_tensors
 from graphstrap.graph.keep import child_seed
-from graphstrap.nn.methods import READS_EDGES
-from graphstrap.run.recipe import Recipe, num_labelled_roots
+from graphstrap.run.recipe import Recipe
 from graphstrap.train.sampling.draw import permuted
 from graphstrap.train.sampling.sampler import Sampler
 from graphstrap.train.sampling.subgraph import Gatherer
@@ -181,7 +180,7 @@ class BatchMaker:
 
 def choose_roots(graph: Graph, recipe: Recipe, seed: int) -> Callable[[int], Tensor]:
     """The roots of a step, as many at every one of them."""
-    if recipe.method.name == "semi-supervised":
+    if recipe.method_class.learns_labels:
         return _mixed_roots(graph, recipe, seed)
     size, candidates = recipe.sampling.batch_size, _candidates(graph, recipe)
     return lambda step: roots_at(step, candidates=candidates, batch_size=size, seed=seed)
@@ -202,7 +201,7 @@ def _candidates(graph: Graph, recipe: Recipe) -> Tensor | int:
 def _mixed_roots(graph: Graph, recipe: Recipe, seed: int) -> Callable[[int], Tensor]:
     """Labelled roots, then `unlabelled_ratio` times as many without a label, of node types that have labels at all."""
     labelled, unlabelled = _by_label(graph)
-    size, num_labelled = recipe.sampling.batch_size, num_labelled_roots(recipe)
+    size, num_labelled = recipe.sampling.batch_size, recipe.method.num_labelled_roots(recipe.sampling.batch_size)
 
     def choose(step: int) -> Tensor:
         first = roots_at(step, candidates=labelled, batch_size=num_labelled, seed=child_seed(seed, 0))
@@ -231,7 +230,7 @@ def make_sampler(graph: Graph, recipe: Recipe) -> Sampler:
 
 def sampler_flags(recipe: Recipe) -> dict[str, bool]:
     settings = recipe.sampling
-    unbiased = settings.unbiased and recipe.encoder.name not in READS_EDGES
+    unbiased = settings.unbiased and not recipe.encoder_class.reads_edges
     return {"disjoint": settings.disjoint, "by_time": settings.by_time, "unbiased": unbiased}
 
 

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from graphstrap.errors import InterruptedTrainingError
 from graphstrap.graph import Graph
 from graphstrap.graph.many import GraphBatches
-from graphstrap.nn.encoders.from_pyg import FromPyG
 from graphstrap.nn.methods import Method
 from graphstrap.ops.memory import keep_freed_memory
 from graphstrap.run.recipe import Recipe
@@ -72,7 +71,7 @@ def make_step(method: Method, graph: Graph, *, recipe: Recipe, seed: int) -> Eag
     if recipe.train.graphs_per_step not in (0, graph.num_graphs):
         graph_batches = GraphBatches(graph, num_drawn=recipe.train.graphs_per_step, seed=seed)
         why_eager = "train.graphs_per_step draws other graphs each time"
-    elif isinstance(method.online, FromPyG):
+    elif not getattr(method.online, "is_captured", True):
         why_eager = "an added encoder gets other edges each time"
     elif os.environ.get("GRAPHSTRAP_CAPTURE") == "0":
         why_eager = "GRAPHSTRAP_CAPTURE=0"

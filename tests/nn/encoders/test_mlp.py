@@ -10,9 +10,9 @@ import torch
 from conftest import make_communities, make_random_graph
 
 from graphstrap.graph import CLEAN, Graph, View, ViewSpec
-from graphstrap.nn.encoders import encode_both, recalibrate_batch_norm
+from graphstrap.nn.encoders import recalibrate_batch_norm
 from graphstrap.nn.encoders.mlp import MLP, dropout
-from graphstrap.nn.methods import build_bgrl
+from graphstrap.nn.methods import build_method
 from graphstrap.run.recipe import Recipe
 
 
@@ -83,11 +83,11 @@ def test_dropout_is_for_training_alone() -> None:
 def test_it_serves_where_a_gcn_does() -> None:
     graph = make_communities(num_nodes=60, num_classes=3, seed=0)
     recipe = Recipe().with_settings({"encoder.name": "mlp", "encoder.hidden_sizes": [16], "encoder.embedding_size": 8})
-    method = build_bgrl(recipe, input_sizes=graph.num_features, seed=0)
+    method = build_method(recipe, input_sizes=graph.num_features, seed=0)
     assert isinstance(method.online, MLP)
     torch.autograd.backward(method.loss(graph, [CLEAN, CLEAN])[0])
     recalibrate_batch_norm(method.online, [graph])
     assert method.embed(graph).shape == (60, 8)
-    h, t = encode_both(method.online, method.target, graph, CLEAN)
+    h, t = method.online.encode_both(method.target, graph, CLEAN)
     assert h.requires_grad
     assert not t.requires_grad

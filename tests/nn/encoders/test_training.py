@@ -14,7 +14,7 @@ import graphstrap as gs
 from graphstrap.cli._app import run
 from graphstrap.graph import Graph
 from graphstrap.nn.encoders.edges import edge_size
-from graphstrap.nn.methods import METHODS
+from graphstrap.nn.methods import build_method
 from graphstrap.nn.model import Model
 from graphstrap.run.recipe import Recipe
 from graphstrap.train.step import CapturedStep, EagerStep
@@ -80,8 +80,8 @@ def run_steps(kind: type[EagerStep], name: str, device: str, precision: str) -> 
     graph = with_edge_columns(make_communities(num_nodes=300, num_classes=3, seed=0)).to(device)
     settings = settings_for(name, **{"train.steps": 40, "train.learning_rate": 0.01, "train.precision": precision})
     recipe = Recipe().with_settings(settings)
-    built = METHODS["bgrl"](recipe, input_sizes=graph.num_features, seed=0, edge_size=edge_size(graph))
-    method = built.to(device)  # type: ignore[attr-defined]
+    built = build_method(recipe, input_sizes=graph.num_features, seed=0, edge_size=edge_size(graph))
+    method = built.to(device)
     step = kind(method, graph, recipe=recipe, seed=0)
     return [float(step(number)[0]) for number in range(1, 11)], method
 

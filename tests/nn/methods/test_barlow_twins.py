@@ -12,7 +12,7 @@ from conftest import make_random_graph
 
 from graphstrap.graph import CLEAN, Graph, View, ViewSpec
 from graphstrap.nn.encoders.gcn import GCN
-from graphstrap.nn.methods import METHODS
+from graphstrap.nn.methods import build_method
 from graphstrap.nn.methods.barlow_twins import BarlowTwins, cross_correlation, redundancy_loss
 from graphstrap.run.recipe import Recipe
 from graphstrap.train.views import draw_views
@@ -102,7 +102,7 @@ def test_loss_of_a_batch_looks_at_its_roots_only() -> None:
 
 def test_the_recipe_builds_it_and_the_seed_gives_the_weights(communities: Graph) -> None:
     recipe = Recipe().with_settings({"method.name": "barlow-twins"})
-    first, again = (METHODS["barlow-twins"](recipe, input_sizes=(30,), num_nodes=120, seed=4) for _ in range(2))
+    first, again = (build_method(recipe, input_sizes=(30,), num_nodes=120, seed=4) for _ in range(2))
     assert isinstance(first, BarlowTwins)
     assert isinstance(again, BarlowTwins)
     assert first.redundancy_weight == 1 / 128

@@ -13,7 +13,7 @@ from conftest import make_random_graph
 from graphstrap.errors import InputError
 from graphstrap.graph import CLEAN, Graph, View, ViewSpec
 from graphstrap.nn.encoders.gcn import GCN
-from graphstrap.nn.methods import build_bgrl, frozen_encoder
+from graphstrap.nn.methods import build_method
 from graphstrap.nn.methods.bgrl import BGRL, average_over_neighbours, bootstrap_loss, target_decay_at
 from graphstrap.run.recipe import Recipe
 from graphstrap.train.views import draw_views
@@ -87,10 +87,10 @@ def test_only_online_network_and_predictor_get_gradients(target_hops: int) -> No
 
 
 def test_online_and_target_start_from_different_weights() -> None:
-    method = build_bgrl(Recipe(), input_sizes=(12,), seed=0)
+    method = build_method(Recipe(), input_sizes=(12,), seed=0)
     online, target = (next(iter(m.parameters())) for m in (method.online, method.target))
     assert not torch.equal(online, target)
-    again = build_bgrl(Recipe(), input_sizes=(12,), seed=0)
+    again = build_method(Recipe(), input_sizes=(12,), seed=0)
     assert all(torch.equal(a, b) for a, b in zip(method.parameters(), again.parameters(), strict=True))
 
 
@@ -137,7 +137,7 @@ def test_loss_of_a_batch_looks_at_its_roots_only() -> None:
 
 
 def test_embedding_uses_the_clean_graph_and_no_gradient(communities: Graph) -> None:
-    method = build_bgrl(Recipe(), input_sizes=communities.num_features, seed=0)
+    method = build_method(Recipe(), input_sizes=communities.num_features, seed=0)
     h = method.embed(communities)
     assert not h.requires_grad
     assert h.shape == (120, 128)
@@ -146,8 +146,8 @@ def test_embedding_uses_the_clean_graph_and_no_gradient(communities: Graph) -> N
 
 def test_the_target_embeds_where_that_is_asked_for(communities: Graph) -> None:
     recipe = Recipe().with_settings({"method.embed_with": "target"})
-    method = build_bgrl(recipe, input_sizes=communities.num_features, seed=0)
-    assert frozen_encoder(method) is method.target
+    method = build_method(recipe, input_sizes=communities.num_features, seed=0)
+    assert method.frozen is method.target
     h = method.embed(communities)
     assert torch.equal(h, method.target(communities, CLEAN))
     assert not torch.equal(h, method.online.eval()(communities, CLEAN))

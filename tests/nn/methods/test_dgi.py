@@ -11,9 +11,8 @@ import torch
 from conftest import make_random_graph
 
 from graphstrap.graph import CLEAN, Graph, View, ViewSpec
-from graphstrap.nn.encoders import encode_both
 from graphstrap.nn.encoders.gcn import GCN, shuffled_rows
-from graphstrap.nn.methods import METHODS
+from graphstrap.nn.methods import build_method
 from graphstrap.nn.methods.dgi import DGI, discrimination_loss
 from graphstrap.ops import _torch
 from graphstrap.run.recipe import Recipe
@@ -76,7 +75,7 @@ def test_a_shuffled_view_equals_the_graph_with_its_feature_rows_permuted(masks: 
     encoder, other = make_gcn(), make_gcn(1)
     expected = encoder(permuted, View(ViewSpec(**masks), 17))  # type: ignore[arg-type]
     torch.testing.assert_close(encoder(graph, view), expected, rtol=1e-4, atol=1e-5)
-    h, t = encode_both(encoder, other, graph, view)
+    h, t = encoder.encode_both(other, graph, view)
     torch.testing.assert_close(h, encoder(graph, view), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(t, other(graph, view), rtol=1e-4, atol=1e-5)
     assert not torch.allclose(h, encoder(graph, View(ViewSpec(**masks), 17)))  # type: ignore[arg-type]
@@ -197,7 +196,7 @@ def test_loss_of_a_batch_looks_at_its_roots_only() -> None:
 
 def test_the_recipe_builds_it_and_the_seed_gives_the_weights(communities: Graph) -> None:
     recipe = Recipe().with_settings({"method.name": "dgi"})
-    first, again = (METHODS["dgi"](recipe, input_sizes=(30,), num_nodes=120, seed=4) for _ in range(2))
+    first, again = (build_method(recipe, input_sizes=(30,), num_nodes=120, seed=4) for _ in range(2))
     assert isinstance(first, DGI)
     assert isinstance(again, DGI)
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))

@@ -13,7 +13,7 @@ from conftest import make_random_graph
 from graphstrap.graph import Graph, View, ViewSpec
 from graphstrap.graph.blocks import SparseMatrix
 from graphstrap.nn.encoders.gcn import GCN
-from graphstrap.nn.methods import build_gmi
+from graphstrap.nn.methods import build_method
 from graphstrap.nn.methods.gmi import (
     GMI,
     drawn_edges,
@@ -177,6 +177,6 @@ def test_graphs_without_edges_have_a_finite_loss() -> None:
 
 
 def test_negatives_are_five_unless_the_recipe_says_otherwise() -> None:
-    assert build_gmi(Recipe(), input_sizes=(12,), seed=0).num_negatives == 5
+    assert build_method(Recipe().with_settings({"method.name": "gmi"}), input_sizes=(12,), seed=0).num_negatives == 5
     asked = Recipe().with_settings({"method.num_negatives": 2})
-    assert build_gmi(asked, input_sizes=(12,), seed=0).num_negatives == 2
+    assert build_method(asked, input_sizes=(12,), seed=0).num_negatives == 2

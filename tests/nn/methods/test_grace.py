@@ -12,7 +12,7 @@ from conftest import make_random_graph
 
 from graphstrap.graph import CLEAN, Graph, View, ViewSpec
 from graphstrap.nn.encoders.gcn import GCN
-from graphstrap.nn.methods import METHODS
+from graphstrap.nn.methods import build_method
 from graphstrap.nn.methods.grace import GRACE, draw_negatives, info_nce
 from graphstrap.run.recipe import Recipe
 from graphstrap.train.views import adaptive_specs, draw_views
@@ -205,7 +205,7 @@ def test_one_node_has_nothing_to_be_told_from(num_negatives: int) -> None:
 
 def test_gca_is_grace_on_other_views_and_the_seed_gives_the_weights(communities: Graph) -> None:
     recipe = Recipe().with_settings({"method.name": "gca", "method.temperature": 0.2, "method.projector_size": 7})
-    first, again = (METHODS["gca"](recipe, input_sizes=(30,), num_nodes=120, seed=4) for _ in range(2))
+    first, again = (build_method(recipe, input_sizes=(30,), num_nodes=120, seed=4) for _ in range(2))
     assert isinstance(first, GRACE)
     assert isinstance(again, GRACE)
     assert first.temperature == 0.2

@@ -11,7 +11,7 @@ from torch import nn
 
 import graphstrap as gs
 from graphstrap.graph import Graph, View, ViewSpec
-from graphstrap.nn.methods import METHODS, Method
+from graphstrap.nn.methods import Method, build_method
 from graphstrap.nn.model import Model
 from graphstrap.run.recipe import Recipe
 from graphstrap.train.loop import make_step
@@ -47,8 +47,8 @@ NO_NORM = {"dgi", "gmi", "mvgrl"}
 def build(case: str, graph: Graph, *, seed: int = 0, **more: Any) -> Method:
     settings = {"encoder.hidden_sizes": [16], "encoder.embedding_size": 8, "encoder.norm": "layer", **CASES[case]}
     recipe = Recipe().with_settings(settings | {key.replace("__", "."): value for key, value in more.items()})
-    make = METHODS[recipe.method.name]
-    return make(recipe, input_sizes=graph.num_features, num_nodes=graph.num_nodes, seed=seed)
+    method: Method = build_method(recipe, input_sizes=graph.num_features, num_nodes=graph.num_nodes, seed=seed)
+    return method
 
 
 def views_of(method: Method, spec: ViewSpec = SPEC, *, step: int = 1) -> list[View]:

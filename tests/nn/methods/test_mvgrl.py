@@ -14,7 +14,7 @@ from graphstrap.errors import InputError
 from graphstrap.graph import CLEAN, Graph, View, ViewSpec
 from graphstrap.graph.blocks import SparseMatrix
 from graphstrap.nn.encoders.gcn import GCN, shuffled_rows
-from graphstrap.nn.methods import build_mvgrl, mvgrl
+from graphstrap.nn.methods import build_method, mvgrl
 from graphstrap.nn.methods.mvgrl import MVGRL, diffusion, discrimination_loss, mvgrl_bytes
 from graphstrap.run.recipe import Recipe
 
@@ -144,6 +144,8 @@ def test_other_encoders_than_gcn_are_refused() -> None:
 
 
 def test_encoders_start_from_different_weights_that_follow_from_the_seed() -> None:
-    method, again = (build_mvgrl(Recipe(), input_sizes=(12,), seed=0) for _ in range(2))
+    method, again = (
+        build_method(Recipe().with_settings({"method.name": "mvgrl"}), input_sizes=(12,), seed=0) for _ in range(2)
+    )
     assert not torch.equal(method.online.adjacency.input_weights[0], method.online.diffusion.input_weights[0])
     assert all(torch.equal(a, b) for a, b in zip(method.parameters(), again.parameters(), strict=True))

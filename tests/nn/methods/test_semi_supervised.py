@@ -15,7 +15,7 @@ import graphstrap as gs
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph, Splits, View, ViewSpec
 from graphstrap.graph.blocks import SparseMatrix
-from graphstrap.nn.methods import build_semi_supervised, semi_supervised
+from graphstrap.nn.methods import build_method, semi_supervised
 from graphstrap.nn.methods.semi_supervised import (
     SemiSupervised,
     append_labels,
@@ -57,7 +57,8 @@ def with_splits(graph: Graph, *, num_train: int, seed: int = 0) -> Graph:
 
 def make_method(graph: Graph, **more: Any) -> SemiSupervised:
     recipe = Recipe().with_settings({**SETTINGS, **{key.replace("__", "."): value for key, value in more.items()}})
-    return build_semi_supervised(recipe, input_sizes=graph.num_features, num_classes=3, seed=0)
+    method: SemiSupervised = build_method(recipe, input_sizes=graph.num_features, num_classes=3, seed=0)
+    return method
 
 
 # ---- the equation ----------------------------------------------------------------------------------------------------
@@ -219,7 +220,7 @@ def test_the_detector_of_own_labels_stays_silent_and_would_cry(monkeypatch: pyte
     recipe = Recipe().with_settings({**SETTINGS, **more, "train.steps": 60})
 
     def final_loss() -> float:
-        method = build_semi_supervised(recipe, input_sizes=graph.num_features, num_classes=3, seed=0)
+        method = build_method(recipe, input_sizes=graph.num_features, num_classes=3, seed=0)
         records = train(method, graph, recipe=recipe, seed=0)
         return float(np.mean([record["loss"] for record in records[-2:]]))
 

@@ -15,7 +15,7 @@ from in_processes import in_processes
 from graphstrap.errors import DivergedError, InputError
 from graphstrap.graph import Graph
 from graphstrap.graph.blocks import SparseMatrix
-from graphstrap.nn.methods import METHODS, Method
+from graphstrap.nn.methods import Method, build_method
 from graphstrap.ops.adamw import AdamW
 from graphstrap.run.folder import Run
 from graphstrap.run.recipe import Recipe
@@ -55,9 +55,8 @@ def make_graph() -> Graph:
 
 def make_method(graph: Graph, settings: Recipe) -> Method:
     more = {"num_classes": graph.num_classes} if settings.method.name == "semi-supervised" else {}
-    build = METHODS[settings.method.name]
-    method = build(settings, input_sizes=graph.num_features, num_nodes=graph.num_nodes, seed=0, **more)
-    return cast(Method, cast(torch.nn.Module, method).double())
+    method: Method = build_method(settings, input_sizes=graph.num_features, num_nodes=graph.num_nodes, seed=0, **more)
+    return method.double()
 
 
 def state_of(method: Method) -> dict[str, torch.Tensor]:

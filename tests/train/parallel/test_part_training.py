@@ -30,7 +30,6 @@ from graphstrap.io.generate import mag
 from graphstrap.io.parts import open_part
 from graphstrap.io.source import Source
 from graphstrap.io.store import open_store, write_store
-from graphstrap.nn.methods import frozen_encoder
 from graphstrap.nn.model import Model
 from graphstrap.run.folder import Run
 from graphstrap.run.recipe import Recipe
@@ -159,7 +158,7 @@ def embeddings_of_a_worker(workers: Workers, folder: Path) -> dict[str, Any]:
         part = open_part(folder / f"{graph_name}.parts", workers.rank)
         model = Model.build(part, recipe, seed=0)
         prepared = prepare_part(model, part)
-        encoder = frozen_encoder(model.method)
+        encoder = model.method.frozen
         if name == "merged":
             recalibrate_in_parts(encoder, prepared, workers=workers)
             found["statistics"] = dict(encoder.named_buffers())
@@ -175,7 +174,7 @@ def test_parts_are_embedded_as_the_whole_store(tmp_path: Path) -> None:
     for name in EMBEDDED:
         whole = open_store(tmp_path / f"{RECIPES[name][0]}.store")
         model = Model.build(whole, recipe_of(name), seed=0)
-        prepared, encoder = prepare(model, whole), frozen_encoder(model.method)
+        prepared, encoder = prepare(model, whole), model.method.frozen
         if name == "merged":
             recalibrate_layers(encoder, prepared)
             for key, buffer in encoder.named_buffers():

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from graphstrap.ops.memory import free_memory, keep_freed_memory
-from graphstrap.run.recipe import DataRecipe, EncoderRecipe, MethodRecipe, Recipe
+from graphstrap.run.recipe import ENCODERS, METHODS, DataRecipe, Recipe
 from graphstrap.train.loop import make_step
 from graphstrap_lab.bench.child import run_in_child
 from graphstrap_lab.bench.graphs import power_law_graph, precision_settings
@@ -43,8 +43,8 @@ class ScaleSettings:
         return Recipe(
             name="scale",
             data=DataRecipe(feature_scaling="none"),
-            encoder=EncoderRecipe(hidden_sizes=(self.hidden_size,), embedding_size=self.embedding_size),
-            method=MethodRecipe(predictor_hidden_size=self.predictor_hidden_size),
+            encoder=ENCODERS.get("gcn").Settings(hidden_sizes=(self.hidden_size,), embedding_size=self.embedding_size),
+            method=METHODS.get("bgrl").Settings(predictor_hidden_size=self.predictor_hidden_size),
         ).with_settings(precision_settings(self.precision))
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +16,8 @@ from torch import Tensor, nn
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.graph.blocks import Block, SparseMatrix
-from graphstrap.nn.methods import METHODS, Method
+from graphstrap.nn import methods
+from graphstrap.nn.methods import Method
 from graphstrap.ops.memory import keep_freed_memory, release_freed_memory
 from graphstrap.ops.precision import computing_in
 from graphstrap.run.recipe import Recipe
@@ -77,9 +77,8 @@ def check_comparable(graph: Graph, recipe: Recipe) -> None:
 
 
 def build_method(graph: Graph, recipe: Recipe, *, device: torch.device) -> Method:
-    method: Method = METHODS[recipe.method.name](recipe, input_sizes=graph.num_features, seed=0)
-    cast(nn.Module, method).to(device)
-    return method
+    method: Method = methods.build_method(recipe, input_sizes=graph.num_features, seed=0)
+    return method.to(device)
 
 
 def num_parameters(module: nn.Module) -> int:

@@ -22,7 +22,7 @@ from typing import Any
 
 from graphstrap.graph import Graph
 from graphstrap.graph.blocks import Block, SparseMatrix
-from graphstrap.run.recipe import WALKING_METHODS, MethodRecipe, Recipe
+from graphstrap.run.recipe import Recipe
 
 _SQUARES = {"grace": 10, "gca": 10, "mvgrl": 5}
 _CPU_SQUARES = {"kept": 18, "given back": 10}  # of GRACE and GCA
@@ -34,18 +34,20 @@ _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 def estimate_bytes(graph: Graph, recipe: Recipe, *, on_cpu: bool = False) -> int:
     """About how much memory training one model takes. Of what the tables' methods took on CUDA, alone, it is 0.7 to 1.6
     times as much from 10,000 nodes on, and within 2 % where GRACE's similarities are most of it; walks take less."""
-    num_nodes, method, encoder = graph.num_nodes, recipe.method, recipe.encoder
+    num_nodes, encoder = graph.num_nodes, recipe.encoder
+    num_negatives: int = getattr(recipe.method, "num_negatives", 0)
+    predictor_size: int = getattr(recipe.method, "predictor_hidden_size", 512)
     features = sum(_feature_bytes(block) for block in graph.features if block is not None)
     heads = encoder.num_heads if encoder.name == "gat" else 1
     layers = [max(graph.num_features), *(heads * size for size in encoder.hidden_sizes), encoder.embedding_size]
-    widths = sum(layers[1:]) + encoder.embedding_size + 2 * method.predictor_hidden_size
-    linear = features + 16 * graph.num_edges + _bytes_a_width(recipe, on_cpu=on_cpu) * num_nodes * widths
+    widths: int = sum(layers[1:]) + encoder.embedding_size + 2 * predictor_size
+    linear: int = features + 16 * graph.num_edges + _bytes_a_width(recipe, on_cpu=on_cpu) * num_nodes * widths
     linear += 20 * sum(size_in * size_out for size_in, size_out in pairwise(layers))
-    if method.name in ("grace", "gca") and method.num_negatives:
-        return linear + 4 * 8 * num_nodes * method.num_negatives
-    if method.name == "gmi":
-        linear += 4 * 10 * num_nodes * (method.num_negatives or 5) * encoder.embedding_size
-    return linear + 4 * _num_squares(method, num_nodes, on_cpu=on_cpu) * num_nodes**2
+    if recipe.method.name in ("grace", "gca") and num_negatives:
+        return linear + 4 * 8 * num_nodes * num_negatives
+    if recipe.method.name == "gmi":
+        linear += 4 * 10 * num_nodes * (num_negatives or 5) * encoder.embedding_size
+    return linear + 4 * _num_squares(recipe.method, num_nodes, on_cpu=on_cpu) * num_nodes**2
 
 
 def estimate_beside(graph: Graph, recipe: Recipe, kind: str, *, on_cpu: bool = False) -> int:
@@ -62,15 +64,15 @@ def estimate_beside(graph: Graph, recipe: Recipe, kind: str, *, on_cpu: bool = F
 
 def _bytes_a_width(recipe: Recipe, *, on_cpu: bool) -> int:
     """Of activations, a node and a column. Edges and walks are counted as columns of nodes."""
-    method, encoder = recipe.method, recipe.encoder
-    if method.name in WALKING_METHODS or encoder.name not in ("gcn", "mean-pooling", "gat"):
+    encoder = recipe.encoder
+    if not recipe.method_class.has_encoder or encoder.name not in ("gcn", "mean-pooling", "gat"):
         return 40
     if on_cpu:
         return 30
-    return 25 if encoder.name == "gat" else 16 if method.num_negatives else 10
+    return 25 if encoder.name == "gat" else 16 if getattr(recipe.method, "num_negatives", 0) else 10
 
 
-def _num_squares(method: MethodRecipe, num_nodes: int, *, on_cpu: bool) -> int:
+def _num_squares(method: Any, num_nodes: int, *, on_cpu: bool) -> int:
     """How many N x N matrices of float32."""
     if method.name in ("grace", "gca") and not method.keep_similarities:
         return 0

@@ -22,7 +22,7 @@ from graphstrap.nn.features import FeatureTransform
 from graphstrap.ops import resolve_device
 from graphstrap.ops.memory import free_memory
 from graphstrap.ops.precision import resolve_precision
-from graphstrap.run.recipe import DataRecipe, EncoderRecipe, MethodRecipe, Recipe
+from graphstrap.run.recipe import ENCODERS, METHODS, DataRecipe, Recipe
 from graphstrap_lab.bench.child import run_in_child
 from graphstrap_lab.bench.graphs import power_law_graph
 from graphstrap_lab.bench.memory import PeakMemory
@@ -150,8 +150,8 @@ def peak_recipe(variant: str, dataset: str) -> Recipe:
     recipe = Recipe(
         name="generated",
         data=DataRecipe(feature_scaling="none"),
-        encoder=EncoderRecipe(hidden_sizes=(64,), embedding_size=64),
-        method=MethodRecipe(name=variant, predictor_hidden_size=64, projector_size=0),
+        encoder=ENCODERS.get("gcn").Settings(hidden_sizes=(64,), embedding_size=64),
+        method=METHODS.get(variant).Settings(predictor_hidden_size=64, projector_size=0),
     )
     return as_published(recipe)
 

@@ -13,8 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from graphstrap.errors import InputError
-from graphstrap.nn.encoders import ENCODERS
-from graphstrap.run.recipe import SECTIONS, Recipe, load_recipe, shipped_recipes
+from graphstrap.run.recipe import ENCODERS, SECTIONS, Recipe, load_recipe, shipped_recipes
 from graphstrap_lab.reproduce.beside_recipes import changed_beside
 
 # --quick: so many steps, fewer where each takes long, and so many negatives where there would be all nodes.

@@ -1,52 +1,74 @@
-"""Encoders map (Graph, View) to embeddings. Each is a torch module called as `encoder(graph, view)`, giving (N, D)."""
+"""Encoders map (Graph, View) to embeddings. Each is a torch module called as `encoder(graph, view)`, giving (N, D).
+
+One page per encoder: it registers a subclass of `Encoder` by name and declares its settings beside it, as methods do.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from graphstrap.graph import CLEAN, Graph, View
-from graphstrap.nn.encoders import gcn
-from graphstrap.nn.encoders.edges import KnownEdges as KnownEdges
-from graphstrap.nn.encoders.edges import edge_size as edge_size
-from graphstrap.nn.encoders.gat import GAT
-from graphstrap.nn.encoders.gcn import GCN
-from graphstrap.nn.encoders.mean_pooling import MeanPooling
-from graphstrap.nn.encoders.mlp import MLP
-from graphstrap.nn.encoders.mpnn import MPNN
-
-ENCODERS: dict[str, Callable[..., nn.Module]] = {
-    "gcn": GCN,
-    "mean-pooling": MeanPooling,
-    "gat": GAT,
-    "mpnn": MPNN,
-    "mlp": MLP,
-}
+from graphstrap.run.recipe import EncoderSettings
 
 
-class Encoder(Protocol):
-    """What methods ask of an encoder."""
+class Encoder(nn.Module):
+    """What methods and inference ask of an encoder.
+
+    A subclass takes `(input_sizes, layer_sizes, *, generator, ...)`, where the rest are its settings by name, and sets
+    these attributes where they differ:
+
+    Settings: the dataclass of its section of a recipe.
+    reads_edges: their types, weights and columns; takes `edge_size`. Others use at most the weights.
+    is_layered: its layers can be run one by one over all nodes, see `api/layerwise.py`.
+    follows_edges: an embedding depends on neighbours.
+    uses_up_hops: every layer needs one hop of a sampled batch.
+    is_captured: a step with it can be captured as a CUDA graph.
+    is_checked: its shapes can be worked out without memory, so that a model file is checked before it is built.
+    """
+
+    Settings: ClassVar[type[EncoderSettings]] = EncoderSettings
+    reads_edges: ClassVar[bool] = False
+    is_layered: ClassVar[bool] = False
+    follows_edges: ClassVar[bool] = True
+    uses_up_hops: ClassVar[bool] = False
+    is_captured: ClassVar[bool] = True
+    is_checked: ClassVar[bool] = True
 
     embedding_size: int
 
-    def __call__(self, graph: Graph, view: View = CLEAN) -> Tensor: ...
+    @classmethod
+    def build(
+        cls, settings: EncoderSettings, input_sizes: Sequence[int], *, edge_size: int, generator: torch.Generator
+    ) -> Encoder:
+        """The encoder with fresh weights, from its section of a recipe."""
+        apart = ("name", "hidden_sizes", "embedding_size", "own_features", "own_weight", "batch_norm_statistics")
+        options: dict[str, Any] = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name not in apart}
+        if cls.reads_edges:
+            options["edge_size"] = edge_size
+        make: Callable[..., Encoder] = cls
+        return make(input_sizes, [*settings.hidden_sizes, settings.embedding_size], generator=generator, **options)
 
+    @classmethod
+    def default_sizes(cls, hidden_size: int, embedding_size: int) -> tuple[int, int]:
+        """The widths that the default recipe takes in place of a GCN's."""
+        return hidden_size, embedding_size
 
-def encode_both(online: nn.Module, target: nn.Module, graph: Graph, view: View) -> tuple[Tensor, Tensor]:
-    """Both networks' embeddings of one view, the target's without gradient: (h, t).
+    @classmethod
+    def fewest_tensors(cls, settings: Any) -> int:
+        """At least so many tensors are in a file of its weights: a check that costs nothing."""
+        return 0
 
-    Two GCNs share each pass over the edges; other encoders share the view's masked adjacency.
-    """
-    if isinstance(online, GCN) and isinstance(target, GCN):
-        h, t = gcn.encode_both(online, target, graph, view)
-        return h, t.detach()
-    h = online(graph, view)
-    with torch.no_grad():
-        t = target(graph, view)
-    return h, t
+    def encode_both(self, target: nn.Module, graph: Graph, view: View) -> tuple[Tensor, Tensor]:
+        """This encoder's embeddings of a view and another one's, which get no gradient."""
+        h = self(graph, view)
+        with torch.no_grad():
+            t = target(graph, view)
+        return h, t
 
 
 def recalibrate_batch_norm(encoder: nn.Module, graphs: Iterable[Graph]) -> None:

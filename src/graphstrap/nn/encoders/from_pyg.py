@@ -14,35 +14,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from graphstrap.errors import InputError
 from graphstrap.graph import CLEAN, Graph, View
+from graphstrap.nn.encoders import Encoder
 from graphstrap.nn.encoders.gcn import shuffled_rows
 from graphstrap.ops import kept_edge_index, masked_features
+from graphstrap.run.recipe import ENCODERS
 
 MakeModule = Callable[[int, int], nn.Module]
 
 
-class FromPyG(nn.Module):
+class FromPyG(Encoder):
     """What `make_module(num_features, embedding_size)` makes, called with the arrays of a view.
 
     Args:
-        make_module: makes the module with fresh weights.
         input_sizes: one width: several node types have no common `x`.
         layer_sizes: only the last counts, the embedding's.
         generator: source of the seed that the initial weights are drawn with.
     """
 
+    is_captured = is_checked = False
+    make_module: ClassVar[MakeModule]  # makes the module with fresh weights
+
     def __init__(
-        self,
-        make_module: MakeModule,
-        input_sizes: Sequence[int],
-        layer_sizes: Sequence[int],
-        *,
-        generator: torch.Generator,
+        self, input_sizes: Sequence[int], layer_sizes: Sequence[int], *, generator: torch.Generator, **ignored: Any
     ) -> None:
         super().__init__()
         if len(input_sizes) != 1:
@@ -50,7 +50,7 @@ class FromPyG(nn.Module):
         self.embedding_size = int(layer_sizes[-1])
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
-            self.module = make_module(int(input_sizes[0]), self.embedding_size)
+            self.module = type(self).make_module(int(input_sizes[0]), self.embedding_size)
 
     def forward(self, graph: Graph, view: View = CLEAN) -> Tensor:
         x = masked_features(graph, view.masks)
@@ -77,3 +77,28 @@ class FromPyG(nn.Module):
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             torch.manual_seed(int(view.seed))
             yield
+
+
+def encoder_of(make_module: MakeModule) -> type[FromPyG]:
+    """The encoder class that builds its module by this function."""
+    return type("Added", (FromPyG,), {"make_module": staticmethod(make_module)})
+
+
+def add_encoder(name: str, make_module: MakeModule) -> None:
+    """Make an encoder of your own known as `encoder.name`, to every method that calls its encoder as a whole: all but
+    GMI, MVGRL and the walks.
+
+    Files hold its weights and its name, never its code: add it again, under the same name, before a run is loaded or
+    resumed; or declare it as an entry point of the group `graphstrap.encoders` in a package, and the command line knows
+    it too.
+
+    Args:
+        name: what recipes call it.
+        make_module: `make_module(num_features, embedding_size)` gives a torch module that is called as
+            `module(x, edge_index)`, as those of PyTorch Geometric are.
+
+    Example:
+        gs.add_encoder("sage", lambda num_features, size: SAGEConv(num_features, size))
+        model = gs.BGRL(settings={"encoder.name": "sage"}).fit(graph)
+    """
+    ENCODERS.register(name)(encoder_of(make_module))

@@ -18,18 +18,31 @@ Cost of a pass: time O(E H C + N D H C), memory O(N H C + E H): no row for an ed
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphstrap.graph import CLEAN, Graph, View
+from graphstrap.nn.encoders import Encoder
 from graphstrap.nn.encoders.edges import edge_inputs
 from graphstrap.nn.encoders.gcn import _join, _project, glorot, standardize
 from graphstrap.ops import Scores, attend, attend_features, attention_weights, edge_means
+from graphstrap.run.recipe import ENCODERS, EncoderSettings
+from graphstrap.run.settings import setting
 
 
-class GAT(nn.Module):
+@dataclass(frozen=True)
+class GATSettings(EncoderSettings):
+    name: str = "gat"
+    weight_standardization: bool = setting(False)
+    num_heads: int = setting(4, low=1, high=1024)
+    num_output_heads: int = setting(6, low=1, high=1024)
+
+
+@ENCODERS.register("gat")
+class GAT(Encoder):
     """A stack of attention layers.
 
     Args:
@@ -44,6 +57,9 @@ class GAT(nn.Module):
         edge_size: how many numbers each edge has; 0 for none.
         generator: source of the initial weights.
     """
+
+    Settings = GATSettings
+    reads_edges = True
 
     def __init__(
         self,
@@ -70,6 +86,10 @@ class GAT(nn.Module):
             layer.weight_standardization = weight_standardization and index > 0
             self.layers.append(layer)
             blocks = [heads * size]
+
+    @classmethod
+    def default_sizes(cls, hidden_size: int, embedding_size: int) -> tuple[int, int]:
+        return hidden_size // 4, embedding_size  # a head's: four stand side by side
 
     def forward(self, graph: Graph, view: View = CLEAN) -> Tensor:
         h: Tensor | None = None

@@ -16,6 +16,7 @@ Cost of a pass: time O(E D + N F D), or O(E D + nnz(X) D) with sparse features; 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
@@ -24,6 +25,7 @@ from torch import Tensor, nn
 from graphstrap.errors import InputError
 from graphstrap.graph import CLEAN, Graph, View
 from graphstrap.graph.keep import child_seed, hash32
+from graphstrap.nn.encoders import Encoder
 from graphstrap.ops import (
     batch_norm_prelu,
     bias_prelu,
@@ -34,12 +36,29 @@ from graphstrap.ops import (
     propagate,
     propagate_both,
 )
+from graphstrap.run.recipe import ENCODERS, EncoderSettings
+from graphstrap.run.settings import setting
 
 # Who gets features and whose they are: two hashes of a view's seed, apart from those of its edges and columns.
 _RECEIVER_STREAM, _GIVER_STREAM = child_seed(0, 3), child_seed(0, 4)
 
 
-class GCN(nn.Module):
+@dataclass(frozen=True)
+class GCNSettings(EncoderSettings):
+    """`bias`: whether one is added in front of a norm that is not batch norm, as in the authors' code. The paper's
+    equations have none, and a high rate makes it outgrow small features, alike for all nodes.
+    `linear_end`: no norm and no PReLU after the last layer. `norm` "graph": over all nodes and columns of each graph.
+    """
+
+    name: str = "gcn"
+    norm: str = setting("batch", choices=("batch", "layer", "graph", "none"))
+    weight_standardization: bool = setting(False)
+    bias: bool = setting(True)
+    linear_end: bool = setting(False)
+
+
+@ENCODERS.register("gcn")
+class GCN(Encoder):
     """A stack of graph convolutions.
 
     Args:
@@ -54,6 +73,9 @@ class GCN(nn.Module):
             is 1 - decay).
         generator: source of the initial weights.
     """
+
+    Settings = GCNSettings
+    is_layered = uses_up_hops = True
 
     def __init__(
         self,
@@ -89,25 +111,26 @@ class GCN(nn.Module):
             h = finish(_first_rows(h, graph.num_nodes), graph)
         return h
 
+    def encode_both(self, target: nn.Module, graph: Graph, view: View) -> tuple[Tensor, Tensor]:
+        """Two GCNs share each pass over edges and features."""
+        if not isinstance(target, GCN):
+            return super().encode_both(target, graph, view)
+        weights = zip(self.input_weights, target.input_weights, strict=True)
+        pairs = [_project_both(graph, view, weight, other, block) for block, (weight, other) in enumerate(weights)]
+        h, t = (_join(blocks) for blocks in zip(*pairs, strict=True))
+        for index, (finish, target_finish) in enumerate(zip(self.layers, target.layers, strict=True)):
+            if index:
+                h, t = h @ self.weight(index), t @ target.weight(index)
+            h, t = propagate_both(graph, view.masks, h, t)
+            graph = graph.inner
+            h, t = _first_rows(h, graph.num_nodes), _first_rows(t, graph.num_nodes)
+            h, t = finish(h, graph), target_finish(t, graph)
+        return h, t.detach()
+
     def weight(self, index: int) -> Tensor:
         """The weight of a layer after the first, standardised where that is asked for."""
         weight = self.weights[index - 1]
         return standardize(weight) if self.weight_standardization else weight
-
-
-def encode_both(online: GCN, target: GCN, graph: Graph, view: View) -> tuple[Tensor, Tensor]:
-    """Two networks' embeddings of one view, each product over edges or features made for both at once."""
-    weights = zip(online.input_weights, target.input_weights, strict=True)
-    pairs = [_project_both(graph, view, weight, other, block) for block, (weight, other) in enumerate(weights)]
-    h, t = (_join(blocks) for blocks in zip(*pairs, strict=True))
-    for index, (finish, target_finish) in enumerate(zip(online.layers, target.layers, strict=True)):
-        if index:
-            h, t = h @ online.weight(index), t @ target.weight(index)
-        h, t = propagate_both(graph, view.masks, h, t)
-        graph = graph.inner
-        h, t = _first_rows(h, graph.num_nodes), _first_rows(t, graph.num_nodes)
-        h, t = finish(h, graph), target_finish(t, graph)
-    return h, t
 
 
 def _first_rows(h: Tensor, number: int) -> Tensor:

@@ -17,17 +17,37 @@ Cost of a pass: time O(E D + N F D), or O(E D + nnz(X) D) with sparse features; 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from graphstrap.errors import InputError
 from graphstrap.graph import CLEAN, Graph, View
+from graphstrap.nn.encoders import Encoder
 from graphstrap.nn.encoders.gcn import _Finish, _join, _project, glorot, standardize
 from graphstrap.ops import propagate
+from graphstrap.run.recipe import ENCODERS, EncoderSettings, Recipe
+from graphstrap.run.settings import setting
 
 
-class MeanPooling(nn.Module):
+@dataclass(frozen=True)
+class MeanPoolingSettings(EncoderSettings):
+    """`root_weight`: a weight for the node itself in every layer. For `bias` and `norm` see `GCNSettings`."""
+
+    name: str = "mean-pooling"
+    norm: str = setting("batch", choices=("batch", "layer", "graph", "none"))
+    weight_standardization: bool = setting(False)
+    bias: bool = setting(True)
+    root_weight: bool = setting(False)
+
+    def check(self, recipe: Recipe) -> None:
+        if len(set(self.hidden_sizes)) > 1:
+            raise InputError("encoder.hidden_sizes must all be the same for mean-pooling, which adds them up")
+
+
+@ENCODERS.register("mean-pooling")
+class MeanPooling(Encoder):
     """A stack of mean-pooling layers, each with the features as a second input.
 
     Args:
@@ -41,6 +61,8 @@ class MeanPooling(nn.Module):
         batch_norm_decay: how much of the old running statistics a step keeps.
         generator: source of the initial weights.
     """
+
+    Settings = MeanPoolingSettings
 
     def __init__(
         self,

@@ -9,6 +9,7 @@ Cost of a pass: time O(N F D), or O(nnz(X) D) with sparse features; memory O(N D
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
@@ -16,18 +17,31 @@ from torch import Tensor, nn
 
 from graphstrap.graph import CLEAN, Graph, View
 from graphstrap.graph.keep import drop_threshold, keep
+from graphstrap.nn.encoders import Encoder
 from graphstrap.nn.encoders.gcn import _Finish, _join, _project, glorot, standardize
+from graphstrap.run.recipe import ENCODERS, EncoderSettings
+from graphstrap.run.settings import setting
 
 _DROPOUT_BRANCH = 1 << 62  # ids that no edge, column or element of a view has
 
 
-class MLP(nn.Module):
+@dataclass(frozen=True)
+class MLPSettings(EncoderSettings):
+    name: str = "mlp"
+    weight_standardization: bool = setting(False)
+
+
+@ENCODERS.register("mlp")
+class MLP(Encoder):
     """A stack of dense layers; the arguments are those of `GCN`, and one more.
 
     Args:
         dropout_prob: probability that an element of a hidden layer is dropped in training; which ones, the view's seed
             says.
     """
+
+    Settings = MLPSettings
+    is_layered, follows_edges = True, False
 
     def __init__(
         self,

@@ -22,20 +22,39 @@ which costs a fifth of the time and keeps the rows of one step.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from graphstrap.errors import InputError
 from graphstrap.graph import CLEAN, Graph, View
+from graphstrap.nn.encoders import Encoder
 from graphstrap.nn.encoders.edges import edge_inputs
 from graphstrap.nn.encoders.gcn import _join, _project, glorot
 from graphstrap.ops import bias_prelu, edges_from_nodes, linear, linear_prelu, nodes_from_edges, product_dtype
 from graphstrap.ops.memory import free_memory
+from graphstrap.run.recipe import ENCODERS, EncoderSettings, Recipe
+from graphstrap.run.settings import setting
 
 
-class MPNN(nn.Module):
+@dataclass(frozen=True)
+class MPNNSettings(EncoderSettings):
+    """`num_steps`: how often messages are passed. `aggregation`: of a node's messages."""
+
+    name: str = "mpnn"
+    num_steps: int = setting(4, low=1, high=1024)
+    aggregation: str = setting("mean", choices=("mean", "sum"))
+
+    def check(self, recipe: Recipe) -> None:
+        if not self.hidden_sizes:
+            raise InputError("encoder.hidden_sizes are the hidden layers of the mpnn's MLPs: give at least one")
+
+
+@ENCODERS.register("mpnn")
+class MPNN(Encoder):
     """Steps of message passing, each with weights of its own.
 
     Args:
@@ -50,6 +69,9 @@ class MPNN(nn.Module):
         edge_size: how many numbers each edge has; 0 for none.
         generator: source of the initial weights.
     """
+
+    Settings = MPNNSettings
+    reads_edges = True
 
     def __init__(
         self,
@@ -75,6 +97,14 @@ class MPNN(nn.Module):
         self.type_biases = nn.ParameterList(nn.Parameter(torch.zeros(size)) for _ in input_sizes)
         self.steps = nn.ModuleList(_Step(size, hidden, edge_size, generator) for _ in range(num_steps))
         self.norms = nn.ModuleList(_norm(norm, size, batch_norm_decay) for _ in range(num_steps + 1))
+
+    @classmethod
+    def default_sizes(cls, hidden_size: int, embedding_size: int) -> tuple[int, int]:
+        return 128, 64  # wider ones are no better, and every edge has to be computed
+
+    @classmethod
+    def fewest_tensors(cls, settings: MPNNSettings) -> int:
+        return settings.num_steps * len(settings.hidden_sizes)
 
     def forward(self, graph: Graph, view: View = CLEAN) -> Tensor:
         blocks = enumerate(zip(self.input_weights, self.type_biases, strict=True))

@@ -19,15 +19,28 @@ Reads from the recipe: redundancy_weight (0 for the paper's 1 / D).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from graphstrap.graph import CLEAN, Graph, View
+from graphstrap.graph import Graph, View
+from graphstrap.nn.methods import Blueprint, Method, MethodSettings, Stats
+from graphstrap.run.recipe import METHODS
+from graphstrap.run.settings import setting
 
 
-class BarlowTwins(nn.Module):
+@dataclass(frozen=True)
+class BarlowTwinsSettings(MethodSettings):
+    """`redundancy_weight` 0 means the paper's 1 / D."""
+
+    name: str = "barlow-twins"
+    redundancy_weight: float = setting(0.0, low=0.0, high=100.0)
+
+
+@METHODS.register("barlow-twins")
+class BarlowTwins(Method):
     """The method: one encoder and the loss between two views.
 
     Args:
@@ -35,7 +48,8 @@ class BarlowTwins(nn.Module):
         redundancy_weight: how much correlations between columns weigh; 0 for 1 / D.
     """
 
-    num_views = 2
+    Settings = BarlowTwinsSettings
+    num_views, compares_roots = 2, True
 
     def __init__(
         self,
@@ -49,20 +63,16 @@ class BarlowTwins(nn.Module):
         size: int = self.online.embedding_size  # type: ignore[assignment]
         self.redundancy_weight = redundancy_weight or 1.0 / size
 
-    def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, dict[str, Tensor]]:
+    @classmethod
+    def build(cls, settings: BarlowTwinsSettings, blueprint: Blueprint) -> BarlowTwins:
+        weight, generator = settings.redundancy_weight, blueprint.generator(0)
+        return cls(blueprint.make_encoder, redundancy_weight=weight, generator=generator)
+
+    def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, Stats]:
         view_1, view_2 = views
         h_1, h_2 = self.online(batch, view_1), self.online(batch, view_2)  # (N, D) each
         correlation = cross_correlation(batch.roots_of(h_1), batch.roots_of(h_2))
         return redundancy_loss(correlation, weight=self.redundancy_weight), {"embedding": h_1.detach()}
-
-    def after_step(self, step: int | Tensor) -> None:
-        pass
-
-    @torch.no_grad()
-    def embed(self, graph: Graph) -> Tensor:
-        self.online.eval()
-        h: Tensor = self.online(graph, CLEAN)
-        return h
 
 
 def cross_correlation(h_1: Tensor, h_2: Tensor) -> Tensor:

@@ -23,21 +23,44 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from graphstrap.errors import InputError
 from graphstrap.graph import CLEAN, Graph, View
-from graphstrap.nn.encoders import encode_both
+from graphstrap.nn.encoders import Encoder
 from graphstrap.nn.encoders.gcn import glorot
+from graphstrap.nn.methods import Blueprint, Method, MethodSettings, Stats
 from graphstrap.ops import linear, linear_prelu, move_average, propagate, row_cosine
+from graphstrap.run.recipe import METHODS, Recipe
+from graphstrap.run.settings import setting
 
-Stats = dict[str, Tensor]
+
+@dataclass(frozen=True)
+class BGRLSettings(MethodSettings):
+    """What `BGRL` takes, below. `projector_size` 0 means none, the paper's choice."""
+
+    name: str = "bgrl"
+    predictor_hidden_size: int = setting(512, low=1, high=65536)
+    target_decay: float = setting(0.99, low=0.0, high=1.0)
+    projector_size: int = setting(0, low=0, high=65536)
+    target_hops: int = setting(0, low=0, high=16)
+    embed_with: str = setting("online", choices=("online", "target"))
+
+    def check(self, recipe: Recipe) -> None:
+        if self.target_hops and recipe.sampling.fan_outs:
+            raise InputError(
+                "method.target_hops averages over the neighbours of every node, and a sampled batch has roots alone: "
+                "set it to 0, or leave sampling.fan_outs empty"
+            )
 
 
-class BGRL(nn.Module):
+@METHODS.register("bgrl")
+class BGRL(Method):
     """The method: two encoders, a predictor, and the loss between them.
 
     Args:
@@ -49,11 +72,14 @@ class BGRL(nn.Module):
         embed_with: "online", the paper's choice, or "target".
     """
 
+    Settings = BGRLSettings
     num_views = 2
+    online: Encoder
+    target: Encoder
 
     def __init__(
         self,
-        make_encoder: Callable[[torch.Generator], nn.Module],
+        make_encoder: Callable[[torch.Generator], Encoder],
         *,
         predictor_hidden_size: int,
         target_decay: float,
@@ -66,7 +92,7 @@ class BGRL(nn.Module):
         super().__init__()
         first, second = generators
         self.online, self.target = make_encoder(first), make_encoder(second)
-        size: int = self.online.embedding_size  # type: ignore[assignment]
+        size = self.online.embedding_size
         self.online_projector = _projector(size, projector_size, first)
         self.target_projector = _projector(size, projector_size, second)
         size = projector_size or size
@@ -76,10 +102,24 @@ class BGRL(nn.Module):
         for module in (self.target, self.target_projector):
             module.requires_grad_(False)
 
+    @classmethod
+    def build(cls, settings: BGRLSettings, blueprint: Blueprint) -> BGRL:
+        """Online and target draw their weights from different children of the seed."""
+        return cls(
+            blueprint.make_encoder,
+            predictor_hidden_size=settings.predictor_hidden_size,
+            target_decay=settings.target_decay,
+            total_steps=blueprint.recipe.train.steps,
+            projector_size=settings.projector_size,
+            target_hops=settings.target_hops,
+            embed_with=settings.embed_with,
+            generators=(blueprint.generator(0), blueprint.generator(1)),
+        )
+
     def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, Stats]:
         view_1, view_2 = views
-        h_1, t_1 = encode_both(self.online, self.target, batch, view_1)  # (N, D) each
-        h_2, t_2 = encode_both(self.online, self.target, batch, view_2)
+        h_1, t_1 = self.online.encode_both(self.target, batch, view_1)  # (N, D) each
+        h_2, t_2 = self.online.encode_both(self.target, batch, view_2)
         q_1 = self.predictor(self.online_projector(batch.roots_of(h_1)))
         q_2 = self.predictor(self.online_projector(batch.roots_of(h_2)))
         z_1 = average_over_neighbours(batch, self.target_projector(batch.roots_of(t_1)), num_hops=self.target_hops)
@@ -92,15 +132,14 @@ class BGRL(nn.Module):
         for online, target in ((self.online, self.target), (self.online_projector, self.target_projector)):
             move_average(target.parameters(), online.parameters(), weight=1.0 - decay)
 
+    @classmethod
+    def scheduled(cls, settings: BGRLSettings, *, step: int, total_steps: int) -> dict[str, float]:
+        return {"target_decay": float(target_decay_at(step, base=settings.target_decay, total_steps=total_steps))}
+
     @property
     def frozen(self) -> nn.Module:
         """The network that embeds."""
         return self.target if self.embed_with == "target" else self.online
-
-    @torch.no_grad()
-    def embed(self, graph: Graph) -> Tensor:
-        h: Tensor = self.frozen.eval()(graph, CLEAN)
-        return h
 
 
 class MLP(nn.Module):

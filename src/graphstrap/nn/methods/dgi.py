@@ -23,24 +23,34 @@ Reads nothing from the recipe's method section.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphstrap.graph import CLEAN, Graph, View, ViewSpec
+from graphstrap.nn.methods import Blueprint, Method, MethodSettings, Stats
+from graphstrap.run.recipe import METHODS
 
 SHUFFLED = ViewSpec(shuffle_nodes=True)
 
 
-class DGI(nn.Module):
+@dataclass(frozen=True)
+class DGISettings(MethodSettings):
+    name: str = "dgi"
+
+
+@METHODS.register("dgi")
+class DGI(Method):
     """The method: an encoder and a discriminator.
 
     Args:
         make_encoder: called with the generator.
     """
 
-    num_views = 1
+    Settings = DGISettings
+    num_views, reads_views = 1, False
 
     def __init__(self, make_encoder: Callable[[torch.Generator], nn.Module], *, generator: torch.Generator) -> None:
         super().__init__()
@@ -48,7 +58,11 @@ class DGI(nn.Module):
         size: int = self.online.embedding_size  # type: ignore[assignment]
         self.discriminator = Discriminator(size, generator=generator)
 
-    def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, dict[str, Tensor]]:
+    @classmethod
+    def build(cls, settings: DGISettings, blueprint: Blueprint) -> DGI:
+        return cls(blueprint.make_encoder, generator=blueprint.generator(0))
+
+    def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, Stats]:
         h: Tensor = self.online(batch, View(CLEAN.spec, views[0].seed))  # (N, D)
         shuffled: Tensor = self.online(batch, View(SHUFFLED, views[0].seed))
         real = batch.roots_of(h)
@@ -56,15 +70,6 @@ class DGI(nn.Module):
         real_scores = self.discriminator(real, summary)  # (N,)
         shuffled_scores = self.discriminator(batch.roots_of(shuffled), summary)
         return discrimination_loss(real_scores, shuffled_scores), {"embedding": h.detach()}
-
-    def after_step(self, step: int | Tensor) -> None:
-        pass
-
-    @torch.no_grad()
-    def embed(self, graph: Graph) -> Tensor:
-        self.online.eval()
-        h: Tensor = self.online(graph, CLEAN)
-        return h
 
 
 class Discriminator(nn.Module):

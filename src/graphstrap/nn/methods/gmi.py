@@ -27,7 +27,7 @@ Cost of a step: time O(E D + N D^2 + K N D), memory O(K N D): the paper's table 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 import torch
@@ -36,13 +36,25 @@ from torch import Tensor, nn
 
 from graphstrap.graph import CLEAN, Graph, View
 from graphstrap.graph.keep import hash32
-from graphstrap.nn.encoders.gcn import bilinear_weight, convolve, only_gcn, project_features
+from graphstrap.nn.encoders.gcn import GCN, bilinear_weight, convolve, only_gcn, project_features
+from graphstrap.nn.methods import Blueprint, Method, MethodSettings, Stats
 from graphstrap.ops import bias_prelu, propagate
+from graphstrap.run.recipe import METHODS
+from graphstrap.run.settings import setting
 
 _graphs_with_shares: WeakKeyDictionary[Graph, Graph] = WeakKeyDictionary()
 
 
-class GMI(nn.Module):
+@dataclass(frozen=True)
+class GMISettings(MethodSettings):
+    """`num_negatives` 0 means the authors' 5."""
+
+    name: str = "gmi"
+    num_negatives: int = setting(0, low=0)
+
+
+@METHODS.register("gmi")
+class GMI(Method):
     """The method: an encoder, two discriminators and the loss.
 
     Args:
@@ -51,7 +63,9 @@ class GMI(nn.Module):
         weights: alpha, beta and gamma (the authors' code).
     """
 
-    num_views = 1
+    Settings = GMISettings
+    num_views, takes_samples, reads_views, looks_inside_encoder = 1, False, False, True
+    online: GCN
 
     def __init__(
         self,
@@ -71,7 +85,12 @@ class GMI(nn.Module):
         self.slope = nn.Parameter(torch.tensor([0.25]))
         self.num_negatives, self.weights = num_negatives, weights
 
-    def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, dict[str, Tensor]]:
+    @classmethod
+    def build(cls, settings: GMISettings, blueprint: Blueprint) -> GMI:
+        generator, num_negatives = blueprint.generator(0), settings.num_negatives or 5
+        return cls(blueprint.make_encoder, num_negatives=num_negatives, generator=generator)
+
+    def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, Stats]:
         projected = project_features(batch, self.online.input_weights)  # (N, D_1)
         h = convolve(self.online, batch, [projected], lambda h: propagate(batch, CLEAN, h))[0]  # (N, D)
         roots = batch.roots_of(h)
@@ -87,15 +106,6 @@ class GMI(nn.Module):
             + gamma * topology_loss(h, drawn_edges(batch, words[2]), drawn_non_edges(batch, words[3]))
         )
         return loss, {"embedding": h.detach()}
-
-    def after_step(self, step: int | Tensor) -> None:
-        """Nothing follows a step."""
-
-    @torch.no_grad()
-    def embed(self, graph: Graph) -> Tensor:
-        self.online.eval()
-        h: Tensor = self.online(graph, CLEAN)
-        return h
 
 
 def neighbor_means(graph: Graph, h: Tensor) -> Tensor:

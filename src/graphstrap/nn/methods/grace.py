@@ -36,21 +36,38 @@ keep_similarities.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from graphstrap.graph import CLEAN, Graph, View
+from graphstrap.graph import Graph, View
 from graphstrap.graph.keep import child_seed, hash32
 from graphstrap.nn.encoders.gcn import glorot
+from graphstrap.nn.methods import Blueprint, Method, MethodSettings, Stats
 from graphstrap.ops import linear, log_total_others
+from graphstrap.run.recipe import METHODS
+from graphstrap.run.settings import setting
 
 # Negatives draw from their own hash of the first view's seed, apart from the edges that the view drops.
 _NEGATIVE_STREAM = child_seed(0, 5)
 
 
-class GRACE(nn.Module):
+@dataclass(frozen=True)
+class GRACESettings(MethodSettings):
+    """What `GRACE` takes, below. `projector_size` 0 means the embedding's size, `num_negatives` 0 all other nodes."""
+
+    name: str = "grace"
+    projector_size: int = setting(0, low=0, high=65536)
+    temperature: float = setting(0.5, low=1e-3, high=100.0)
+    num_negatives: int = setting(0, low=0)
+    keep_similarities: bool = setting(False)
+
+
+@METHODS.register("grace")
+class GRACE(Method):
     """The method: an encoder, a projector, and the loss between two views.
 
     Args:
@@ -61,6 +78,7 @@ class GRACE(nn.Module):
         keep_similarities: for the backward pass, as the original does; else they are computed twice.
     """
 
+    Settings = GRACESettings
     num_views = 2
 
     def __init__(
@@ -79,7 +97,18 @@ class GRACE(nn.Module):
         self.projector = Projector(size, projector_size or size, generator=generator)
         self.temperature, self.num_negatives, self.keep_similarities = temperature, num_negatives, keep_similarities
 
-    def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, dict[str, Tensor]]:
+    @classmethod
+    def build(cls, settings: GRACESettings, blueprint: Blueprint) -> GRACE:
+        return cls(
+            blueprint.make_encoder,
+            temperature=settings.temperature,
+            projector_size=settings.projector_size,
+            num_negatives=settings.num_negatives,
+            keep_similarities=settings.keep_similarities,
+            generator=blueprint.generator(0),
+        )
+
+    def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, Stats]:
         view_1, view_2 = views
         h_1, h_2 = self.online(batch, view_1), self.online(batch, view_2)  # (N, D) each
         z_1, z_2 = self.projector(batch.roots_of(h_1)), self.projector(batch.roots_of(h_2))
@@ -89,14 +118,18 @@ class GRACE(nn.Module):
         loss = info_nce(z_1, z_2, temperature=self.temperature, drawn=drawn, keep_similarities=self.keep_similarities)
         return loss, {"embedding": h_1.detach()}
 
-    def after_step(self, step: int | Tensor) -> None:
-        pass
 
-    @torch.no_grad()
-    def embed(self, graph: Graph) -> Tensor:
-        self.online.eval()
-        h: Tensor = self.online(graph, CLEAN)
-        return h
+@dataclass(frozen=True)
+class GCASettings(GRACESettings):
+    name: str = "gca"
+
+
+@METHODS.register("gca")
+class GCA(GRACE):
+    """GRACE on views that drop edges and columns of less central nodes more often."""
+
+    Settings = GCASettings
+    view_defaults: ClassVar[dict[str, str]] = {"centrality": "pagerank"}  # without any, it would be GRACE
 
 
 class Projector(nn.Module):

@@ -30,6 +30,7 @@ would not fit is refused before it is made (`mvgrl_bytes`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import torch
@@ -39,15 +40,27 @@ from torch import Tensor, nn
 from graphstrap.errors import InputError
 from graphstrap.graph import CLEAN, Graph, View, ViewSpec
 from graphstrap.nn.encoders.gcn import bilinear_weight, convolve, only_gcn, project_features
+from graphstrap.nn.methods import Blueprint, Method, MethodSettings, Stats
 from graphstrap.ops import propagate
 from graphstrap.ops.memory import free_memory
+from graphstrap.run.recipe import METHODS
+from graphstrap.run.settings import setting
 
 SHUFFLED = ViewSpec(shuffle_nodes=True)
 
 _diffusions: WeakKeyDictionary[Graph, dict[float, Tensor]] = WeakKeyDictionary()
 
 
-class MVGRL(nn.Module):
+@dataclass(frozen=True)
+class MVGRLSettings(MethodSettings):
+    """`teleport_prob`: alpha, the share of the walk that starts anew at each hop (0.2 in the authors' code)."""
+
+    name: str = "mvgrl"
+    teleport_prob: float = setting(0.2, low=1e-3, high=1.0)
+
+
+@METHODS.register("mvgrl")
+class MVGRL(Method):
     """The method: two encoders and the discriminator between them.
 
     Args:
@@ -55,7 +68,9 @@ class MVGRL(nn.Module):
         teleport_prob: alpha, the share of the walk that starts anew at each hop (0.2 in the authors' code).
     """
 
-    num_views = 1
+    Settings = MVGRLSettings
+    num_views, takes_samples, reads_views, looks_inside_encoder = 1, False, False, True
+    online: TwoEncoders
 
     def __init__(
         self,
@@ -70,20 +85,17 @@ class MVGRL(nn.Module):
         self.weight = bilinear_weight(size, size, generators[0])
         self.bias = nn.Parameter(torch.zeros(1))
 
-    def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, dict[str, Tensor]]:
+    @classmethod
+    def build(cls, settings: MVGRLSettings, blueprint: Blueprint) -> MVGRL:
+        """The two encoders draw their weights from different children of the seed."""
+        generators = (blueprint.generator(0), blueprint.generator(1))
+        return cls(blueprint.make_encoder, teleport_prob=settings.teleport_prob, generators=generators)
+
+    def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, Stats]:
         tables = self.online.encode(batch, [CLEAN, View(SHUFFLED, views[0].seed)])
         h_1, n_1, h_2, n_2 = (batch.roots_of(h).float() for h in tables)  # (N, D) each
         loss = discrimination_loss((h_1, h_2), (n_1, n_2), self.weight, self.bias)
         return loss, {"embedding": (h_1 + h_2).detach()}
-
-    def after_step(self, step: int | Tensor) -> None:
-        """Nothing follows a step."""
-
-    @torch.no_grad()
-    def embed(self, graph: Graph) -> Tensor:
-        self.online.eval()
-        h: Tensor = self.online(graph, CLEAN)
-        return h
 
 
 class TwoEncoders(nn.Module):

@@ -30,22 +30,65 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from graphstrap.errors import InputError
 from graphstrap.graph import CLEAN, Graph, View
 from graphstrap.graph.blocks import Block, SparseMatrix
 from graphstrap.graph.many import select_roots
 from graphstrap.nn.encoders.gcn import glorot
-from graphstrap.nn.methods.bgrl import target_decay_at
+from graphstrap.nn.methods import Blueprint, Method, Stats
+from graphstrap.nn.methods.bgrl import BGRLSettings, target_decay_at
+from graphstrap.nn.methods.grace import GRACESettings
 from graphstrap.ops import linear, move_average
+from graphstrap.run.recipe import METHODS, Recipe
+from graphstrap.run.settings import setting
 
 
-class SemiSupervised(nn.Module):
+@dataclass(frozen=True)
+class SemiSupervisedSettings(BGRLSettings, GRACESettings):
+    """Besides what the auxiliary method reads:
+
+    `auxiliary`: the signal besides labels. `auxiliary_weight`: what it counts; 0 is plain supervised learning.
+    `unlabelled_ratio`: how many roots without a label a sampled batch has for each one with.
+    `label_inputs`: whether a root sees its neighbours' training labels.
+    `inference_passes`: how many sampled passes predictions are averaged over.
+    """
+
+    name: str = "semi-supervised"
+    auxiliary: str = setting("bgrl", choices=("bgrl", "grace"))
+    auxiliary_weight: float = setting(1.0, low=0.0, high=1000.0)
+    unlabelled_ratio: float = setting(10.0, low=0.0, high=1e6)
+    label_inputs: bool = setting(False)
+    inference_passes: int = setting(1, low=1, high=1000)
+
+    def check(self, recipe: Recipe) -> None:
+        super().check(recipe)
+        if self.label_inputs and (not recipe.sampling.fan_outs or recipe.views.centrality != "none"):
+            raise InputError(
+                "method.label_inputs hides the labels of a batch's roots, and without sampling every node is one: "
+                "set sampling.fan_outs, and leave views.centrality at none"
+            )
+        if self.embed_with != "online":
+            raise InputError("semi-supervised embeds with its averaged encoder: leave method.embed_with at online")
+
+    def num_labelled_roots(self, batch_size: int) -> int:
+        """How many of a batch's roots have a label, at least 1."""
+        return min(max(1, round(batch_size / (1.0 + self.unlabelled_ratio))), batch_size)
+
+    def num_loss_roots(self, recipe: Recipe) -> int:
+        """With a subgraph for each root, what learns from labels sees labelled ones alone."""
+        size = recipe.sampling.batch_size
+        return self.num_labelled_roots(size) if recipe.sampling.disjoint else size
+
+
+@METHODS.register("semi-supervised")
+class SemiSupervised(Method):
     """The method: an encoder, a linear head, an auxiliary method around the same encoder, and the averages of the first
     two.
 
@@ -57,7 +100,8 @@ class SemiSupervised(nn.Module):
         average_decay: at the first step; rises to 1 at `total_steps` along BGRL's cosine.
     """
 
-    num_views = 2
+    Settings = SemiSupervisedSettings
+    num_views, learns_labels = 2, True
 
     def __init__(
         self,
@@ -82,12 +126,31 @@ class SemiSupervised(nn.Module):
             auxiliary.requires_grad_(False)
             self.online.requires_grad_(True)
 
+    @classmethod
+    def build(cls, settings: SemiSupervisedSettings, blueprint: Blueprint) -> SemiSupervised:
+        """Labels that are inputs are columns after the features."""
+        more = blueprint.num_classes if settings.label_inputs else 0
+        auxiliary = METHODS.get(settings.auxiliary).build(settings, blueprint.wider(more))
+        return cls(
+            auxiliary,
+            num_classes=blueprint.num_classes,
+            auxiliary_weight=settings.auxiliary_weight,
+            label_inputs=settings.label_inputs,
+            average_decay=settings.target_decay,
+            total_steps=blueprint.recipe.train.steps,
+            generator=blueprint.generator(2),
+        )
+
     @property
-    def online(self) -> nn.Module:
+    def frozen(self) -> nn.Module:
+        return self.averaged
+
+    @property
+    def online(self) -> nn.Module:  # type: ignore[override]
         encoder: nn.Module = self.auxiliary.online  # type: ignore[assignment]
         return encoder
 
-    def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, Stats]:
         assert batch.labels is not None
         shown = self.inputs(batch)
         has_label = batch.roots_of(batch.labels) >= 0

@@ -44,6 +44,9 @@ from graphstrap.errors import InputError
 from graphstrap.graph import CLEAN, Graph, View
 from graphstrap.graph.blocks import SparseMatrix
 from graphstrap.graph.keep import hash32
+from graphstrap.nn.methods import Blueprint, Method, MethodSettings, Stats
+from graphstrap.run.recipe import METHODS
+from graphstrap.run.settings import setting
 
 # Random walks, all of a step's at once: where they start, where they go, and which nodes are drawn as negatives.
 #
@@ -203,14 +206,31 @@ def _unit(words: Tensor) -> Tensor:
     return words.double() * 2.0**-32
 
 
-Stats = dict[str, Tensor]
+@dataclass(frozen=True)
+class DeepWalkSettings(MethodSettings):
+    """`num_negatives` 0 means 5."""
+
+    name: str = "deepwalk"
+    walk_length: int = setting(80, low=2, high=10_000)
+    walks_per_node: int = setting(10, low=1, high=10_000)
+    window_size: int = setting(5, low=1, high=1000)
+    num_negatives: int = setting(0, low=0)
 
 
-class SkipGram(nn.Module):
+@dataclass(frozen=True)
+class Node2VecSettings(DeepWalkSettings):
+    """`return_weight` and `outward_weight`: p and q."""
+
+    name: str = "node2vec"
+    return_weight: float = setting(1.0, low=1e-3, high=1000.0)
+    outward_weight: float = setting(1.0, low=1e-3, high=1000.0)
+
+
+class SkipGram(Method):
     """The method: the table, the context table, and the walks that train them.
 
     Args:
-        num_walks: walks of a step. `build_skip_gram` takes walks_per_node * N / train.steps, rounded up: training makes
+        num_walks: walks of a step. `build` takes walks_per_node * N / train.steps, rounded up: training makes
             the same number of walks however many steps it has, but at least one in each.
         walk_length: nodes of a walk (node2vec: 80; DeepWalk: 40).
         window_size: how far apart in a walk the nodes of a pair may be (10 in both papers).
@@ -218,7 +238,8 @@ class SkipGram(nn.Module):
         return_weight, outward_weight: node2vec's p and q; 1 and 1 make it DeepWalk.
     """
 
-    num_views = 1
+    num_views, takes_samples, reads_views, has_encoder = 1, False, False, False
+    online: Table
 
     def __init__(
         self,
@@ -240,6 +261,22 @@ class SkipGram(nn.Module):
         self.window_size, self.num_negatives = window_size, num_negatives
         self.return_weight, self.outward_weight = return_weight, outward_weight
 
+    @classmethod
+    def build(cls, settings: DeepWalkSettings, blueprint: Blueprint) -> SkipGram:
+        """So many walks a step that `train.steps` of them make `walks_per_node` a node. Features are not looked at."""
+        recipe = blueprint.recipe
+        weights = {name: getattr(settings, name, 1.0) for name in ("return_weight", "outward_weight")}
+        return cls(
+            blueprint.num_nodes,
+            recipe.encoder.embedding_size,
+            num_walks=math.ceil(settings.walks_per_node * blueprint.num_nodes / recipe.train.steps),
+            walk_length=settings.walk_length,
+            window_size=settings.window_size,
+            num_negatives=settings.num_negatives or 5,
+            generator=blueprint.generator(0),
+            **weights,
+        )
+
     def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, Stats]:
         table, roads, seed = self.online(batch), Roads.of(batch), views[0].seed
         walks = draw_walks(
@@ -256,13 +293,24 @@ class SkipGram(nn.Module):
         is_pair = find_pairs(roads.reached(walks), window_size=self.window_size)  # (W, L, L)
         return skip_gram_loss(h, c, n, is_pair, num_negatives=self.num_negatives), {"embedding": table.detach()}
 
-    def after_step(self, step: int | Tensor) -> None:
-        """Nothing moves but by gradient."""
-
     @torch.no_grad()
     def embed(self, graph: Graph) -> Tensor:
         h: Tensor = self.online(graph)
         return h.clone()
+
+
+@METHODS.register("deepwalk")
+class DeepWalk(SkipGram):
+    """Steps to any neighbour alike."""
+
+    Settings = DeepWalkSettings
+
+
+@METHODS.register("node2vec")
+class Node2Vec(SkipGram):
+    """Steps that depend on the one before."""
+
+    Settings = Node2VecSettings
 
 
 class Table(nn.Module):

@@ -31,10 +31,10 @@ from torch import Tensor, nn
 from graphstrap.graph import CLEAN, Graph, View, ViewSpec
 from graphstrap.graph.blocks import Block, Features, SparseMatrix
 from graphstrap.graph.keep import child_seed
-from graphstrap.nn.encoders import ENCODERS
 from graphstrap.nn.encoders.gcn import glorot
 from graphstrap.nn.encoders.mlp import dropout
 from graphstrap.ops import propagate
+from graphstrap.run.recipe import ENCODERS
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,10 @@ class Supervised(nn.Module):
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        self.online = ENCODERS[encoder](input_sizes, [hidden_size], norm="none", generator=generator)
+        kind = ENCODERS.get(encoder)
+        self.online = kind(input_sizes, [hidden_size], norm="none", generator=generator)
         self.weight, self.bias = glorot(hidden_size, num_classes, generator), nn.Parameter(torch.zeros(num_classes))
-        self.follows_edges, self.dropout_prob = encoder != "mlp", dropout_prob
+        self.follows_edges, self.dropout_prob = kind.follows_edges, dropout_prob
 
     def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, dict[str, Tensor]]:
         """Cross-entropy on the nodes of the batch that have a label: hide those that are not to be learned from."""

@@ -40,7 +40,7 @@ def make_part_batches(
     """Batches of a graph in parts, whose own rows are scaled when they are read: `FeatureTransform.when_read`. Every
     worker calls this, and asks for the same steps."""
     exchange = Exchange(workers)
-    if recipe.method.name == "semi-supervised":  # roots are chosen by whether they have a label
+    if recipe.method_class.learns_labels:  # roots are chosen by whether they have a label
         part = replace(part, labels=_who_has_labels(part, workers))
         check_roots(part, recipe, workers)
     if share is None:
@@ -109,7 +109,7 @@ def check_parts(part: Graph, recipe: Recipe, workers: Workers) -> None:
         )
     encoder = recipe.encoder
     if (encoder.norm, encoder.batch_norm_statistics) == ("batch", "recalibrated") and (
-        encoder.name not in ("gcn", "mlp") or recipe.method.label_inputs
+        not recipe.encoder_class.is_layered or getattr(recipe.method, "label_inputs", False)
     ):
         raise InputError(
             f"encoder.batch_norm_statistics=recalibrated takes a pass of {encoder.name} over the whole graph, which no "

@@ -72,9 +72,7 @@ def check_shareable(graph: Graph, recipe: Recipe, workers: Workers) -> None:
         raise InputError(
             "several workers share the roots of sampled batches: give --set sampling.fan_outs=[10,10], or one worker"
         )
-    if (
-        not isinstance(graph, Part) or recipe.method.name != "semi-supervised"
-    ):  # else no worker knows yet who has labels
+    if not isinstance(graph, Part) or not recipe.method_class.learns_labels:  # else no worker knows yet who has labels
         check_roots(graph, recipe, workers)
 
 
