@@ -129,7 +129,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def recipe(**more: Any) -> Recipe:
-    return Recipe().with_settings({**SETTINGS, **{key.replace("__", "."): value for key, value in more.items()}})
+    return Recipe().with_settings(SETTINGS).with_settings({k.replace("__", "."): value for k, value in more.items()})
 
 
 def make_method(graph: Graph, settings: Recipe) -> Method:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from graphstrap.graph import Splits
 from graphstrap.io.datasets import load
 from graphstrap.nn.methods.supervised import SupervisedSettings
 from graphstrap.ops.memory import parse_bytes
-from graphstrap.run.recipe import SECTIONS, Recipe, shipped_recipes
+from graphstrap.run.recipe import Recipe, shipped_recipes
 from graphstrap_lab.reproduce import beside_recipes, cells, mag_frozen, variants
 from graphstrap_lab.reproduce.cells import _accuracies, compute_cells, refusal_of
 from graphstrap_lab.reproduce.compare import compare_rows, paired_p_value
@@ -39,6 +39,7 @@ from graphstrap_lab.reproduce.variants import (
     recipe_of,
     settings_digest,
     settings_id,
+    usual_settings,
     why_not,
 )
 
@@ -340,9 +341,7 @@ def test_rows_of_the_kept_ledger_that_no_recipe_describes_are_current() -> None:
 def test_usual_values_of_a_recipe_stay() -> None:
     """The ledger tells settings apart by what is not usual: were a usual value to change, rows that were trained with
     the one before would pass for new ones. Give the recipes that need it another value instead."""
-    usual = {
-        f"{section}.{key}": value for section in SECTIONS for key, value in asdict(getattr(Recipe(), section)).items()
-    }
+    usual = usual_settings()
     kept = json.loads((FIXTURES / "usual_settings.json").read_text(encoding="utf-8"))
     assert {key: json.loads(json.dumps(usual[key])) for key in kept} == kept
 

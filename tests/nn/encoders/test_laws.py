@@ -48,7 +48,7 @@ VIEW = View(ViewSpec(edge_drop_prob=0.4, feature_mask_prob=0.3), 17)
 
 def make_recipe(name: str, **more: object) -> Recipe:
     small = {"encoder.hidden_sizes": [16], "encoder.embedding_size": 8, "method.predictor_hidden_size": 16}
-    return Recipe().with_settings({**small, **SETTINGS[name], **more})
+    return Recipe().with_settings({**small, **SETTINGS[name]}).with_settings(more)
 
 
 def make_encoder(name: str, graph: Graph) -> Any:

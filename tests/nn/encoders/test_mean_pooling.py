@@ -61,5 +61,5 @@ def test_hidden_layers_must_be_alike() -> None:
         MeanPooling((12,), (8, 9, 6))
     with pytest.raises(InputError, match="all be the same"):
         Recipe().with_settings({"encoder.name": "mean-pooling", "encoder.hidden_sizes": [8, 9]})
-    with pytest.raises(InputError, match=r"encoder\.norm=graph is for gcn and mean-pooling"):
+    with pytest.raises(InputError, match=r"encoder\.norm must be one of batch, layer, none, got 'graph'"):
         Recipe().with_settings({"encoder.norm": "graph", "encoder.name": "gat"})

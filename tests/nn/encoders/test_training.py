@@ -54,7 +54,8 @@ def test_training_on_cora_beats_random_weights(name: str, data_folder: Path) -> 
 @pytest.mark.parametrize("name", ["mean-pooling", "gat", "mpnn"])
 @pytest.mark.parametrize("method", ["bgrl", "grace"])
 def test_the_command_line_trains_and_embeds(name: str, method: str, tmp_path: Path) -> None:
-    settings = [f"{key}={value}" for key, value in settings_for(name, **{"train.steps": 2}).items()]
+    found = settings_for(name, **{"train.steps": 2})
+    settings = [f"{key}={value}" for key, value in found.items() if method == "bgrl" or "predictor" not in key]
     options = [word for setting in settings for word in ("--set", setting)]
     folder = str(tmp_path / "run")
     assert run(["fit", "digits", "--run", folder, "--method", method, "--quiet", *options]) == 0

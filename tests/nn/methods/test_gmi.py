@@ -178,5 +178,5 @@ def test_graphs_without_edges_have_a_finite_loss() -> None:
 
 def test_negatives_are_five_unless_the_recipe_says_otherwise() -> None:
     assert build_method(Recipe().with_settings({"method.name": "gmi"}), input_sizes=(12,), seed=0).num_negatives == 5
-    asked = Recipe().with_settings({"method.num_negatives": 2})
+    asked = Recipe().with_settings({"method.name": "gmi", "method.num_negatives": 2})
     assert build_method(asked, input_sizes=(12,), seed=0).num_negatives == 2

@@ -31,7 +31,7 @@ from graphstrap_lab.reproduce.cells import protocols_of
 from graphstrap_lab.reproduce.ledger import Row
 from graphstrap_lab.reproduce.run import Filling, Work
 from graphstrap_lab.reproduce.trained import train_row
-from graphstrap_lab.reproduce.variants import QUICK_NEGATIVES, VARIANTS, recipe_of, settings_digest
+from graphstrap_lab.reproduce.variants import QUICK_NEGATIVES, VARIANTS, read_by, recipe_of, settings_digest
 
 BIN_WIDTH = 0.05
 QUICK_STEPS = 30
@@ -60,8 +60,9 @@ def entropy_recipe(variant: str, dataset: str, *, quick: bool = False) -> Recipe
         recipe = load_recipe(name).with_settings({**VARIANTS[variant].settings, **_ON_OTHER_GRAPHS})
     if not quick:
         return recipe
-    negatives = {"method.num_negatives": recipe.method.num_negatives or QUICK_NEGATIVES}
-    return recipe.with_settings({**_QUICK, **(negatives if recipe.method.name == "grace" else {})})
+    negatives = getattr(recipe.method, "num_negatives", None)  # of methods that have them
+    fewer = {} if negatives is None else {"method.num_negatives": negatives or QUICK_NEGATIVES}
+    return recipe.with_settings(read_by(recipe.method.name, {**_QUICK, **fewer}))
 
 
 def entropy_settings(variant: str, dataset: str, quick: bool) -> str:

@@ -31,7 +31,7 @@ from graphstrap_lab.reproduce.ledger import Row
 from graphstrap_lab.reproduce.mag_frozen import frozen_accuracy, propagation_accuracy
 from graphstrap_lab.reproduce.run import Filling, Work
 from graphstrap_lab.reproduce.unfinished import fit_or_go_on, training_seconds
-from graphstrap_lab.reproduce.variants import VARIANTS, changed_settings, settings_digest
+from graphstrap_lab.reproduce.variants import VARIANTS, changed_settings, read_by, settings_digest
 
 STEPS, SYNTHETIC_STEPS, QUICK_STEPS = 50_000, 1_000, 20
 NUM_LABELLED = round(1024 / 11)
@@ -69,10 +69,8 @@ def mag_recipe(variant: str, dataset: str, *, quick: bool = False) -> Recipe:
     shorter: dict[str, Any] = {}
     if is_synthetic(dataset):
         auxiliary = row.settings.get("method.auxiliary", base.method.auxiliary)
-        shorter = {
-            "method.target_decay": SYNTHETIC_TARGET_DECAY,
-            "method.auxiliary_weight": SYNTHETIC_WEIGHTS[auxiliary],
-        }
+        shorter = {"method.target_decay": SYNTHETIC_TARGET_DECAY}
+        shorter |= {} if is_frozen else {"method.auxiliary_weight": SYNTHETIC_WEIGHTS[auxiliary]}
     smaller = _SYNTHETIC_MPNN if is_synthetic(dataset) and base.encoder.name == "mpnn" else {}
     settings: dict[str, Any] = {
         **smaller,
@@ -88,7 +86,7 @@ def mag_recipe(variant: str, dataset: str, *, quick: bool = False) -> Recipe:
         settings["sampling.root_types"] = ("paper",)
     if quick:
         settings |= {**_QUICK, "encoder.hidden_sizes": (32,)}
-    return base.with_settings(settings)
+    return base.with_settings(read_by(settings.get("method.name", base.method.name), settings))
 
 
 def mag_settings(variant: str, dataset: str, quick: bool) -> str:

@@ -83,7 +83,8 @@ def _num_squares(method: Any, num_nodes: int, *, on_cpu: bool) -> int:
 
 def as_published(recipe: Recipe) -> Recipe:
     """A method as its authors' code computes it: the loss is the same, the memory is not."""
-    return recipe.with_settings({"method.keep_similarities": True})
+    keeps = hasattr(recipe.method, "keep_similarities")
+    return recipe.with_settings({"method.keep_similarities": True}) if keeps else recipe
 
 
 def refusal(graph: Graph, recipe: Recipe, *, limit: int | None, on_cpu: bool = False) -> str | None:

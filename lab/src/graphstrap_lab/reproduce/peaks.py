@@ -33,7 +33,7 @@ from graphstrap_lab.reproduce.deadline import TimeUpError
 from graphstrap_lab.reproduce.ledger import Ledger, Row
 from graphstrap_lab.reproduce.memory import as_published, refusal, still_stands
 from graphstrap_lab.reproduce.run import Filling
-from graphstrap_lab.reproduce.variants import changed_settings, recipe_of, settings_digest
+from graphstrap_lab.reproduce.variants import base_of, changed_settings, flat, recipe_of, settings_digest
 
 GENERATED = "generated-"
 MOST_NODES = {"grace": 32_000, "bgrl": 1_024_000}
@@ -151,13 +151,21 @@ def peak_recipe(variant: str, dataset: str) -> Recipe:
         name="generated",
         data=DataRecipe(feature_scaling="none"),
         encoder=ENCODERS.get("gcn").Settings(hidden_sizes=(64,), embedding_size=64),
-        method=METHODS.get(variant).Settings(predictor_hidden_size=64, projector_size=0),
+        method=METHODS.get("bgrl").Settings(predictor_hidden_size=64),
     )
-    return as_published(recipe)
+    return as_published(recipe.with_settings({"method.name": variant}))
+
+
+def _digest(variant: str, dataset: str) -> str:
+    """Of the row's settings; with those of other methods that a recipe of version 0.1 had too."""
+    also: dict[str, Any] = {"method.keep_similarities": True, "method.predictor_hidden_size": 64}
+    if not dataset.startswith(GENERATED):
+        also |= flat(base_of("gca-standard" if variant == "grace" else variant, dataset))
+    return settings_digest(peak_recipe(variant, dataset), "memory", also=also)
 
 
 def peak_settings(variant: str, dataset: str, *, device: str) -> str:
-    return f"memory-{device}-{settings_digest(peak_recipe(variant, dataset), 'memory')}"
+    return f"memory-{device}-{_digest(variant, dataset)}"
 
 
 def find_peak(

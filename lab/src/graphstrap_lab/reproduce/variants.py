@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from typing import Any
 
 from graphstrap.errors import InputError
-from graphstrap.run.recipe import ENCODERS, SECTIONS, Recipe, load_recipe, shipped_recipes
+from graphstrap.run.recipe import ENCODERS, METHODS, SECTIONS, Recipe, load_recipe, shipped_recipes
 from graphstrap_lab.reproduce.beside_recipes import changed_beside
 
 # --quick: so many steps, fewer where each takes long, and so many negatives where there would be all nodes.
@@ -53,18 +54,33 @@ class Variant:
 
 
 def recipe_of(name: str, dataset: str, *, quick: bool = False) -> Recipe:
-    """The recipe of a row on a graph. It starts from `<graph>-<encoder>-<method>`, the first of them that is shipped
-    with fewer and fewer of these parts."""
+    """The recipe of a row on a graph."""
+    recipe = base_of(name, dataset).with_settings(_settings_of(name, dataset))
+    return _shortened(recipe) if quick else recipe
+
+
+def base_of(name: str, dataset: str) -> Recipe:
+    """What a row's recipe starts from: `<graph>-<encoder>-<method>`, the first of them that is shipped with fewer and
+    fewer of these parts."""
     variant, shipped = VARIANTS[name], shipped_recipes()
-    settings: dict[str, Any] = {"encoder.name": variant.encoder} if variant.encoder else {}
-    settings |= {**variant.settings, **variant.by_dataset.get(dataset, {})}
-    parts = [part for part in (variant.encoder, settings.get("method.name", "")) if part]
+    parts = [part for part in (variant.encoder, _settings_of(name, dataset).get("method.name", "")) if part]
     tried = ["-".join([dataset, *parts]), *(f"{dataset}-{part}" for part in parts), dataset]
     if variant.family:
         tried.insert(0, f"{variant.family}-{dataset}")
     base = next((one for one in tried if one in shipped), None)
-    recipe = (Recipe(name=dataset) if base is None else load_recipe(base)).with_settings(settings)
-    return _shortened(recipe) if quick else recipe
+    return Recipe(name=dataset) if base is None else load_recipe(base)
+
+
+def _settings_of(name: str, dataset: str) -> dict[str, Any]:
+    variant = VARIANTS[name]
+    encoder = {"encoder.name": variant.encoder} if variant.encoder else {}
+    return {**encoder, **variant.settings, **variant.by_dataset.get(dataset, {})}
+
+
+def read_by(method: str, settings: Settings) -> dict[str, Any]:
+    """The settings without those of other methods."""
+    known = {f"method.{f.name}" for f in fields(METHODS.get(method).Settings)}
+    return {key: value for key, value in settings.items() if key in known or not key.startswith("method.")}
 
 
 def name_in_ledger(name: str) -> str:
@@ -79,31 +95,62 @@ def why_not(name: str, dataset: str) -> str:
     if variant.family and f"{variant.family}-{dataset}" not in shipped_recipes():
         return "no recipe"
     if variant.kind in ("trained", "random-init"):
-        encoder = recipe_of(name, dataset).encoder.name
+        encoder = _settings_of(name, dataset).get("encoder.name") or base_of(name, dataset).encoder.name
         return "" if encoder in ENCODERS else f"needs the encoder {encoder}"
     return ""
 
 
 def settings_id(name: str, dataset: str, *, quick: bool) -> str:
     """Tells one set of settings of a row from another; `quick-` in front where training was cut short."""
-    kind = VARIANTS[name].kind
-    recipe = recipe_of(name, dataset, quick=quick) if kind in ("trained", "random-init") else Recipe()
-    digest = settings_digest(recipe, kind, changed_beside(kind, quick=quick))
+    kind, beside = VARIANTS[name].kind, changed_beside(VARIANTS[name].kind, quick=quick)
+    if kind not in ("trained", "random-init"):
+        digest = settings_digest(Recipe(), kind, beside)
+    else:
+        digest = settings_digest(recipe_of(name, dataset, quick=quick), kind, beside, also=flat(base_of(name, dataset)))
     return f"quick-{digest}" if quick else digest
 
 
-def settings_digest(recipe: Recipe, kind: str, beside: Settings | None = None) -> str:
+def settings_digest(recipe: Recipe, kind: str, beside: Settings | None = None, *, also: Settings | None = None) -> str:
     """A hash of the settings that are not the usual ones, in the recipe and `beside` it: a setting that is added to
-    recipes later, with a usual value that changes nothing, leaves it as it is."""
-    changed = [kind, changed_settings(recipe), *([beside] if beside else [])]
+    recipes later, with a usual value that changes nothing, leaves it as it is. `also`: settings of other methods, which
+    recipes of version 0.1 had too, so that its rows are found."""
+    changed = [kind, changed_settings(recipe, also=also), *([beside] if beside else [])]
     return hashlib.sha256(json.dumps(changed).encode()).hexdigest()[:12]
 
 
-def changed_settings(recipe: Recipe) -> dict[str, Any]:
+def changed_settings(recipe: Recipe, *, also: Settings | None = None) -> dict[str, Any]:
     """The settings of a recipe that are not what a recipe has by default, by dotted key."""
-    usual = Recipe()
-    pairs = ((s, asdict(getattr(recipe, s)), asdict(getattr(usual, s))) for s in SECTIONS)
-    return {f"{s}.{key}": value for s, mine, theirs in pairs for key, value in mine.items() if value != theirs[key]}
+    usual, mine = usual_settings(), {**(also or {}), **flat(recipe)}
+    return {key: mine[key] for key in usual if key in mine and mine[key] != usual[key]}
+
+
+def flat(recipe: Recipe) -> dict[str, Any]:
+    """All settings of a recipe, by dotted key."""
+    return {f"{s}.{key}": value for s in SECTIONS for key, value in asdict(getattr(recipe, s)).items()}
+
+
+@cache
+def usual_settings() -> dict[str, Any]:
+    """What every setting of every method and encoder is by default, in the order that hashes in the ledger rest on."""
+    usual: dict[str, Any] = {}
+    for section in SECTIONS:
+        known = {"encoder": ENCODERS, "method": METHODS}.get(section, ())
+        found: dict[str, Any] = {}
+        for name in [name for name in known if known.is_own(name)]:  # type: ignore[union-attr]
+            found |= asdict(known.get(name).Settings())  # type: ignore[union-attr]
+        found |= asdict(getattr(Recipe(), section))
+        order = _KEYS.get(section, "").split() or list(found)
+        usual |= {f"{section}.{key}": found[key] for key in [*order, *(key for key in found if key not in order)]}
+    return usual
+
+
+_KEYS = {
+    "encoder": "name hidden_sizes embedding_size own_features own_weight norm weight_standardization bias linear_end "
+    "batch_norm_decay batch_norm_statistics root_weight num_heads num_output_heads num_steps aggregation",
+    "method": "name predictor_hidden_size target_decay projector_size target_hops embed_with temperature num_negatives "
+    "keep_similarities redundancy_weight teleport_prob walk_length walks_per_node window_size return_weight "
+    "outward_weight auxiliary auxiliary_weight unlabelled_ratio label_inputs inference_passes",
+}
 
 
 def find_variant(name: str) -> Variant:
