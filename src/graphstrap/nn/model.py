@@ -187,7 +187,7 @@ class Model:
         """A file that is whole may still hold anything: what does not fit comes out as one error or another."""
         if info.get("format", 0) > FORMAT_VERSION:
             raise InputError(f"{path} was made by a newer Graphstrap (format {info['format']}): upgrade to read it")
-        recipe = parse_recipe(info["recipe"], origin=str(path), is_saved=True)
+        recipe = parse_recipe(info["recipe"], origin=str(path))
         transform = FeatureTransform.from_state(info["transform"], with_prefix(tensors, "transform."))
         sizes = {name: info.get(name, 0) for name in ("num_nodes", "edge_size", "num_classes")}
         weights = with_prefix(tensors, "method.")

@@ -123,7 +123,7 @@ class Run:
                 raise InputError(f"{folder}/run.json is damaged: {key!r} is missing or of the wrong kind")
         if not isinstance(info["graph"].get("fingerprint"), str):
             raise InputError(f"{folder}/run.json is damaged: the graph's fingerprint is missing")
-        return cls(folder, info=info, recipe=parse_recipe(text, origin=str(folder / "recipe.toml"), is_saved=True))
+        return cls(folder, info=info, recipe=parse_recipe(text, origin=str(folder / "recipe.toml")))
 
     @property
     def checkpoint_path(self) -> Path:

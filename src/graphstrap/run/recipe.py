@@ -340,7 +340,7 @@ def _others_with(section: str, key: str) -> list[str]:
     return [name for name in names if key in {f.name for f in fields(_settings_class(section, name))}]
 
 
-def _own_settings(tree: Mapping[str, Any], *, is_saved: bool) -> dict[str, Any]:
+def _own_settings(tree: Mapping[str, Any]) -> dict[str, Any]:
     """The tree of a file without settings that are retired or of other methods and encoders."""
     kept = dict(tree)
     for section in _REGISTRIES:
@@ -349,8 +349,7 @@ def _own_settings(tree: Mapping[str, Any], *, is_saved: bool) -> dict[str, Any]:
         values = dict(tree[section])
         chosen = _settings_class(section, values.get("name", getattr(Recipe(), section).name))
         for key in [key for key in values if key not in {f.name for f in fields(chosen)}]:
-            defaults = [getattr(_settings_class(section, name)(), key) for name in _others_with(section, key)]
-            if f"{section}.{key}" in RETIRED or values[key] in defaults or (is_saved and defaults):
+            if f"{section}.{key}" in RETIRED or _others_with(section, key):
                 del values[key]
         kept[section] = values
     return kept
@@ -436,15 +435,15 @@ def load_recipe(name_or_path: str) -> Recipe:
     )
 
 
-def parse_recipe(text: str, *, origin: str, is_saved: bool = False) -> Recipe:
+def parse_recipe(text: str, *, origin: str) -> Recipe:
     """A recipe from TOML. Version 0.1 wrote the settings of all methods and encoders into every file: those of others
-    are passed over where they have their defaults, and in what a run has saved (`is_saved`) whatever they have."""
+    are passed over, as they did nothing there."""
     try:
         tree = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"recipe {origin} is not valid TOML: {error}") from error
     try:
-        return Recipe(name=origin).updated(_own_settings(tree, is_saved=is_saved))
+        return Recipe(name=origin).updated(_own_settings(tree))
     except InputError as error:
         raise InputError(f"recipe {origin}: {error}") from error
 
