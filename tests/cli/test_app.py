@@ -92,7 +92,7 @@ def test_no_verb_shows_the_help(capfd: pytest.CaptureFixture[str]) -> None:
 def test_help_names_what_the_code_knows() -> None:
     """These texts are written out, so that --help does not import what they name."""
     from graphstrap.api.embed import WAYS
-    from graphstrap.evaluation.protocols import PROTOCOLS
+    from graphstrap.evaluation.registry import PROTOCOLS
     from graphstrap.io.export import PARTS
     from graphstrap.io.partition import PARTITIONERS
 
