@@ -27,10 +27,9 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.io.datasets import load
 from graphstrap.io.export import write_table
-from graphstrap.io.join_parts import join_parts
 from graphstrap.io.npz import read_npz
 from graphstrap.io.ogb import prepare_ogb
-from graphstrap.io.parts import open_part
+from graphstrap.io.parts import join_parts, open_part
 from graphstrap.io.prepare import PrepareOptions
 from graphstrap.io.prepare_tables import prepare_tables
 from graphstrap.io.published import read_ppi, read_wikics

@@ -30,7 +30,7 @@ from graphstrap.io import files
 from graphstrap.io.datasets import load
 from graphstrap.io.source import Source
 from graphstrap.io.store import open_store, verify_store, write_store
-from graphstrap.io.store_builder import StoreBuilder, build_store
+from graphstrap.io.store_format import StoreBuilder, build_store
 from same_graph import assert_same_graph, assert_same_tensor, make_full_graph, make_hetero_graph
 
 

@@ -15,7 +15,7 @@ from graphstrap.cli._tables import table_options, with_table_options
 from graphstrap.errors import InputError
 
 if TYPE_CHECKING:
-    from graphstrap.io.store_builder import Report
+    from graphstrap.io.store_format import Report
 
 
 @with_table_options
@@ -89,8 +89,7 @@ def prepare(
 
 def _check(path: Path, *, quiet: bool) -> None:
     """Read a store through, and say that it is whole."""
-    from graphstrap.io.join_parts import verify_parts
-    from graphstrap.io.parts import PartsInfo, is_parts
+    from graphstrap.io.parts import PartsInfo, is_parts, verify_parts
     from graphstrap.io.store import verify_store
 
     with _bars(quiet=quiet) as report:

@@ -40,7 +40,7 @@ from graphstrap.io.published import (
     wikics,
 )
 from graphstrap.io.readers import READERS, find_reader, read_graph
-from graphstrap.io.store_info import is_store
+from graphstrap.io.store_format import is_store
 
 MAG_LIKE = "mag-like-"
 

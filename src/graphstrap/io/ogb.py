@@ -29,7 +29,7 @@ from graphstrap.io.arrays import Archive, Array, file_as_map, member_as_map, ope
 from graphstrap.io.database import Table, TableCopy, open_table, quote_name
 from graphstrap.io.files import check_readable
 from graphstrap.io.prepare import NUMBERED, Layout, PrepareOptions, make_store
-from graphstrap.io.store_builder import Report, StoreBuilder
+from graphstrap.io.store_format import Report, StoreBuilder
 from graphstrap.io.values import check_gaps, find_feature_kinds, read_columns
 
 if TYPE_CHECKING:

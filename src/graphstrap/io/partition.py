@@ -22,7 +22,7 @@ from graphstrap.graph import Graph
 from graphstrap.graph.blocks import QuantisedMatrix, SparseMatrix, block_tensors
 from graphstrap.graph.keep import hash32
 from graphstrap.io.parts import MAX_PARTS
-from graphstrap.io.store_builder import Report
+from graphstrap.io.store_format import Report
 
 # LDG, a streaming partitioner (Stanton and Kliot, KDD 2012), a chunk of nodes at a time, several times through.
 #

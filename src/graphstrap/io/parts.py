@@ -24,7 +24,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -34,19 +37,279 @@ from torch import Tensor
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph, Splits
-from graphstrap.graph.blocks import Block, Features, QuantisedMatrix, SparseMatrix
-from graphstrap.io.arrays import as_tensor, open_array
-from graphstrap.io.store_info import StoreInfo, Taker, check_block, check_sizes, is_size, read_info
-
-# What `parts.json` and every `part.json` of a graph in parts say, checked field by field, and the sizes of arrays.
-#
-# The first has the checksums of the others, which have those of their arrays: a part of another graph, or of another
-# number, is none.
-
+from graphstrap.graph.blocks import Block, QuantisedMatrix, SparseMatrix, row_positions, row_starts
+from graphstrap.io.files import room_for_files
+from graphstrap.io.store import check_range, check_rows, check_sorted, check_values
+from graphstrap.io.store_format import (
+    SPLITS,
+    StoreInfo,
+    Taker,
+    check_block,
+    check_sizes,
+    check_sums,
+    is_size,
+    open_block,
+    open_graph,
+    open_tensor,
+    read_info,
+)
 
 PARTS_FILE, PART_FILE = "parts.json", "part.json"
 PARTS_FORMAT, PART_FORMAT = "graphstrap-parts", "graphstrap-part"
 MAX_PARTS = 1 << 15
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Part(Graph):
+    """What one process knows of a graph in parts: the rows of its own nodes, and enough of the whole to build a model.
+
+    As a Graph it has the numbers and names of the whole, and no edges: `features` are samples, `labels` the classes
+    that training nodes have.
+
+    Args:
+        number: of the part; `num_parts` there are.
+        part_of: (N,) the part of each node.
+        own: the rows of its own nodes; `own.node_ids` are their numbers, and `own.indices` numbers of the whole.
+        first_edges: (n,) the id of the first edge of each row.
+        time_codes, source_time_codes: (n,) and (e,), None where nodes have no times.
+        hot: the nodes that most edges come from, the busiest first.
+    """
+
+    sizes: tuple[int, int, int]  # nodes, edges and classes of the whole
+    number: int
+    num_parts: int
+    num_relations: int
+    part_of: Tensor
+    own: Graph
+    first_edges: Tensor
+    time_codes: Tensor | None
+    source_time_codes: Tensor | None
+    hot: Tensor
+    whole_fingerprint: str
+
+    def __post_init__(self) -> None:
+        """Nothing to check: its arrays are not those of a graph."""
+        object.__setattr__(self, "fingerprint", self.whole_fingerprint)
+        object.__setattr__(self, "graph_offsets", (0, self.num_nodes))
+
+    @property
+    def num_nodes(self) -> int:
+        return self.sizes[0]
+
+    @property
+    def num_edges(self) -> int:
+        return self.sizes[1]
+
+    @property
+    def num_classes(self) -> int:
+        return self.sizes[2]
+
+    @property
+    def own_ids(self) -> np.ndarray[Any, Any]:
+        """(n,) the external ids of its nodes."""
+        assert self.own.node_ids is not None
+        return self.own.node_ids.numpy() if self.own.ids is None else self.own.ids
+
+    def to(self, device: torch.device | str) -> Graph:
+        """It stays on the host: batches travel."""
+        return self
+
+
+def is_parts(path: str | os.PathLike[str]) -> bool:
+    return os.path.isfile(os.path.join(path, PARTS_FILE))
+
+
+def open_part(path: str | os.PathLike[str], number: int) -> Part:
+    """One part, memory-mapped. What looks wrong from outside is refused; `verify_parts` looks inside."""
+    found = read_parts_info(path)
+    whole, info = found.info, read_part_info(found, number)
+    own, names = open_graph(info, node_ids=open_tensor(info, "nodes")), info.arrays
+    columns = 0 if own.edge_columns is None else own.edge_columns.shape[1]
+    classes = found.training_classes
+    return Part(
+        indptr=torch.zeros(1, dtype=torch.int64),
+        indices=torch.empty(0, dtype=torch.int32),
+        features=tuple(open_block(whole, t, prefix="sample") for t in range(len(whole.blocks))),
+        type_offsets=whole.type_offsets,
+        node_types=whole.node_types,
+        class_names=whole.class_names,
+        labels=None if classes is None else torch.tensor(classes, dtype=torch.int64),
+        edge_types=torch.tensor([found.num_relations - 1]) if "edge_types" in names else None,
+        edge_type_names=whole.edge_type_names,
+        edge_weights=torch.empty(0) if "edge_weights" in names else None,
+        edge_columns=torch.empty(0, columns) if "edge_columns" in names else None,
+        edge_column_names=whole.edge_column_names,
+        feature_names=whole.feature_names,
+        cleaning=whole.cleaning,
+        name=whole.name,
+        sizes=(whole.num_nodes, found.num_edges, found.num_classes),
+        number=number,
+        num_parts=found.num_parts,
+        num_relations=found.num_relations,
+        part_of=open_tensor(whole, "part_of"),
+        own=own,
+        first_edges=open_tensor(info, "first_edges"),
+        time_codes=open_tensor(info, "time_codes") if "time_codes" in names else None,
+        source_time_codes=open_tensor(info, "source_time_codes") if "source_time_codes" in names else None,
+        hot=open_tensor(whole, "hot"),
+        whole_fingerprint=found.fingerprint,
+    )
+
+
+# ---- all parts together ---------------------------------------------------------------------------------------------
+
+
+def verify_parts(
+    path: str | os.PathLike[str], *, progress: Callable[[int, int], None] = lambda done, total: None
+) -> PartsInfo:
+    """Read all parts through: every checksum must be right, every number in its range, every node in one part."""
+    found = read_parts_info(path)
+    infos = [found.info, *(read_part_info(found, number) for number in range(found.num_parts))]
+    check_sums(infos, progress)
+    try:
+        with _room_for(found, infos):
+            _check_structure([open_part(path, number) for number in range(found.num_parts)])
+    except (ValueError, IndexError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"the parts in {path} do not hold a graph: {error}: copy or prepare them again") from error
+    return found
+
+
+def join_parts(path: str | os.PathLike[str]) -> Graph:
+    """The whole graph, put together in memory, after its parts were read through."""
+    found = read_parts_info(path)
+    infos = [read_part_info(found, number) for number in range(found.num_parts)]
+    _check_memory(found, infos)
+    verify_parts(path)
+    with _room_for(found, infos):
+        return _joined([open_part(path, number) for number in range(found.num_parts)])
+
+
+def _joined(parts: list[Part]) -> Graph:
+    rows = [part.own for part in parts]
+    order = torch.argsort(torch.cat([_nodes(part) for part in parts]))
+    degrees = torch.cat([own.in_degrees for own in rows])
+    edges = row_positions(row_starts(degrees), order)
+
+    def joined(columns: list[Any], order: Tensor) -> Any:
+        return None if columns[0] is None else torch.cat(columns).index_select(0, order)
+
+    of_nodes = {name: joined([getattr(own, name) for own in rows], order) for name in ("labels", "node_times")}
+    names = ("indices", "edge_types", "edge_weights", "edge_times", "edge_columns")
+    of_edges = {name: joined([getattr(own, name) for own in rows], edges) for name in names}
+    splits = None
+    if rows[0].splits is not None:
+        splits = Splits(*(joined([getattr(own.splits, name) for own in rows], order) for name in SPLITS))
+    ids = [own.ids for own in rows if own.ids is not None]
+    graph = Graph(
+        indptr=row_starts(degrees.index_select(0, order)),
+        features=tuple(_joined_block(rows, t) for t in range(len(rows[0].features))),
+        type_offsets=parts[0].type_offsets,
+        node_types=parts[0].node_types,
+        class_names=parts[0].class_names,
+        splits=splits,
+        edge_type_names=parts[0].edge_type_names,
+        edge_column_names=parts[0].edge_column_names,
+        ids=np.concatenate(ids)[order.numpy()] if ids else None,
+        feature_names=parts[0].feature_names,
+        cleaning=parts[0].cleaning,
+        name=parts[0].name,
+        **of_nodes,
+        **of_edges,
+    )
+    object.__setattr__(graph, "fingerprint", parts[0].fingerprint)
+    return graph
+
+
+def _room_for(found: PartsInfo, infos: list[StoreInfo]) -> AbstractContextManager[None]:
+    """Every part maps its own arrays, and those of the whole."""
+    number = sum(len(info.arrays) for info in infos) + found.num_parts * len(found.info.arrays)
+    return room_for_files(number, what=f"a graph in {found.num_parts} parts, all of them together,")
+
+
+def _check_memory(found: PartsInfo, infos: list[StoreInfo]) -> None:
+    """Refuse what this machine could not hold: all arrays, and once more while they are put in order."""
+    needed = 2 * sum(info.num_bytes for info in infos)
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not said on every system
+        return
+    if needed > memory:
+        raise InputError(
+            f"{found.info.folder} is put together in memory, and takes {needed / 1e9:.0f} GB of it: take the whole "
+            f"store, or --workers {found.num_parts} where a verb has it"
+        )
+
+
+def _check_structure(parts: list[Part]) -> None:
+    """Raise a ValueError that says what is wrong."""
+    num_nodes, num_edges = parts[0].num_nodes, parts[0].num_edges
+    degrees = torch.zeros(num_nodes, dtype=torch.int64)
+    if sum(part.own.num_edges for part in parts) != num_edges:
+        raise ValueError(f"parts do not have {num_edges} edges together")
+    check_range("part_of", parts[0].part_of, len(parts))
+    check_range("hot nodes", parts[0].hot, num_nodes)
+    check_values(parts[0])
+    for part in parts:
+        own, nodes = part.own, _nodes(part)
+        if not torch.equal(nodes, (part.part_of == part.number).nonzero().squeeze(1)):
+            raise ValueError(f"part {part.number} does not have the nodes that part_of says")
+        inner = torch.tensor(part.type_offsets)
+        if torch.searchsorted(nodes, inner).tolist() != list(own.type_offsets):
+            raise ValueError(f"part {part.number} does not have the node types of the whole")
+        check_rows("indptr", own.indptr, own.num_edges)
+        check_range("sources of edges", own.indices, num_nodes)
+        check_sorted("sources of edges", own.indptr, own.indices)
+        check_values(own)
+        if own.edge_types is not None:
+            check_range("edge types", own.edge_types, part.num_relations)
+        degrees[nodes] = own.in_degrees
+    indptr = row_starts(degrees)
+    for part in parts:
+        if not torch.equal(part.first_edges, indptr.index_select(0, _nodes(part))):
+            raise ValueError(f"part {part.number} does not say where the edges of its nodes stand in the whole")
+    if parts[0].time_codes is not None:
+        _check_times(parts)
+
+
+def _check_times(parts: list[Part]) -> None:
+    codes = torch.zeros(parts[0].num_nodes, dtype=torch.int64)
+    for part in parts:
+        assert part.time_codes is not None
+        codes[_nodes(part)] = part.time_codes.long()
+    for part in parts:
+        assert part.source_time_codes is not None
+        if not torch.equal(part.source_time_codes.long(), codes.index_select(0, part.own.indices.long())):
+            raise ValueError(f"part {part.number} has other times for the sources of its edges than their parts")
+
+
+def _nodes(part: Part) -> Tensor:
+    assert part.own.node_ids is not None
+    return part.own.node_ids
+
+
+def _joined_block(rows: list[Graph], number: int) -> Block | None:
+    """The features of one node type, from all parts, in the order of the nodes."""
+    blocks = [own.features[number] for own in rows]
+    spans = [list(pairwise(own.type_offsets))[number] for own in rows]
+    nodes = torch.cat([own.node_ids[a:b] for own, (a, b) in zip(rows, spans, strict=True) if own.node_ids is not None])
+    order = torch.argsort(nodes)
+    first = blocks[0]
+    if isinstance(first, SparseMatrix):
+        sparse = [block for block in blocks if isinstance(block, SparseMatrix)]
+        starts = list(accumulate((len(block.values) for block in sparse), initial=0))
+        ends = [block.indptr[1:] + start for block, start in zip(sparse, starts, strict=False)]
+        indices, values = torch.cat([b.indices for b in sparse]), torch.cat([b.values for b in sparse])
+        stacked = SparseMatrix(torch.cat([first.indptr[:1], *ends]), indices, values, first.num_columns)
+        return stacked.select_rows(order)
+    if isinstance(first, QuantisedMatrix):
+        codes = torch.cat([block.codes for block in blocks if isinstance(block, QuantisedMatrix)])
+        return QuantisedMatrix(codes.index_select(0, order), first.scale, first.offset)
+    return torch.cat([block for block in blocks if isinstance(block, Tensor)]).index_select(0, order)
+
+
+# ---- what parts.json and every part.json say -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -115,12 +378,6 @@ def read_part_info(found: PartsInfo, number: int) -> StoreInfo:
     return info
 
 
-def open_tensor(info: StoreInfo, name: str) -> Tensor:
-    if name not in info.arrays:
-        info.refuse(f"is damaged: it has no array {name}: copy or prepare it again")
-    return as_tensor(open_array(info.folder, name, info.arrays[name]), info.arrays[name].dtype)
-
-
 def digest_of(folder: Path) -> str:
     """The checksum of a part's JSON, which has those of all its arrays."""
     try:
@@ -157,153 +414,3 @@ def _check_vector(info: StoreInfo, name: str, count: int | None, dtypes: tuple[s
         return
     if array is None or array.dtype not in dtypes or count not in (None, array.shape[0]) or len(array.shape) != 1:
         info.refuse(f"is damaged: {name} is missing, or not of its type and size: copy or prepare it again")
-
-
-PLAIN = ("labels", "node_times", "edge_types", "edge_weights", "edge_times", "edge_columns")
-
-
-@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class Part(Graph):
-    """What one process knows of a graph in parts: the rows of its own nodes, and enough of the whole to build a model.
-
-    As a Graph it has the numbers and names of the whole, and no edges: `features` are samples, `labels` the classes
-    that training nodes have.
-
-    Args:
-        number: of the part; `num_parts` there are.
-        part_of: (N,) the part of each node.
-        own: the rows of its own nodes; `own.node_ids` are their numbers, and `own.indices` numbers of the whole.
-        first_edges: (n,) the id of the first edge of each row.
-        time_codes, source_time_codes: (n,) and (e,), None where nodes have no times.
-        hot: the nodes that most edges come from, the busiest first.
-    """
-
-    sizes: tuple[int, int, int]  # nodes, edges and classes of the whole
-    number: int
-    num_parts: int
-    num_relations: int
-    part_of: Tensor
-    own: Graph
-    first_edges: Tensor
-    time_codes: Tensor | None
-    source_time_codes: Tensor | None
-    hot: Tensor
-    whole_fingerprint: str
-
-    def __post_init__(self) -> None:
-        """Nothing to check: its arrays are not those of a graph."""
-        object.__setattr__(self, "fingerprint", self.whole_fingerprint)
-        object.__setattr__(self, "graph_offsets", (0, self.num_nodes))
-
-    @property
-    def num_nodes(self) -> int:
-        return self.sizes[0]
-
-    @property
-    def num_edges(self) -> int:
-        return self.sizes[1]
-
-    @property
-    def num_classes(self) -> int:
-        return self.sizes[2]
-
-    @property
-    def own_ids(self) -> np.ndarray[Any, Any]:
-        """(n,) the external ids of its nodes."""
-        assert self.own.node_ids is not None
-        return self.own.node_ids.numpy() if self.own.ids is None else self.own.ids
-
-    def to(self, device: torch.device | str) -> Graph:
-        """It stays on the host: batches travel."""
-        return self
-
-
-def is_parts(path: str | os.PathLike[str]) -> bool:
-    return os.path.isfile(os.path.join(path, PARTS_FILE))
-
-
-def open_part(path: str | os.PathLike[str], number: int) -> Part:
-    """One part, memory-mapped. What looks wrong from outside is refused; `verify_parts` looks inside."""
-    found = read_parts_info(path)
-    whole, info = found.info, read_part_info(found, number)
-    own = _own_graph(info)
-    if int(own.indptr[0]) != 0 or int(own.indptr[-1]) != own.num_edges:
-        info.refuse(f"is damaged: indptr does not run from 0 to {own.num_edges}: copy or prepare it again")
-    names = info.arrays
-    columns = 0 if own.edge_columns is None else own.edge_columns.shape[1]
-    classes = found.training_classes
-    return Part(
-        indptr=torch.zeros(1, dtype=torch.int64),
-        indices=torch.empty(0, dtype=torch.int32),
-        features=tuple(_sample(found, t) for t in range(len(whole.blocks))),
-        type_offsets=whole.type_offsets,
-        node_types=whole.node_types,
-        class_names=whole.class_names,
-        labels=None if classes is None else torch.tensor(classes, dtype=torch.int64),
-        edge_types=torch.tensor([found.num_relations - 1]) if "edge_types" in names else None,
-        edge_type_names=whole.edge_type_names,
-        edge_weights=torch.empty(0) if "edge_weights" in names else None,
-        edge_columns=torch.empty(0, columns) if "edge_columns" in names else None,
-        edge_column_names=whole.edge_column_names,
-        feature_names=whole.feature_names,
-        cleaning=whole.cleaning,
-        name=whole.name,
-        sizes=(whole.num_nodes, found.num_edges, found.num_classes),
-        number=number,
-        num_parts=found.num_parts,
-        num_relations=found.num_relations,
-        part_of=open_tensor(whole, "part_of"),
-        own=own,
-        first_edges=open_tensor(info, "first_edges"),
-        time_codes=open_tensor(info, "time_codes") if "time_codes" in names else None,
-        source_time_codes=open_tensor(info, "source_time_codes") if "source_time_codes" in names else None,
-        hot=open_tensor(whole, "hot"),
-        whole_fingerprint=found.fingerprint,
-    )
-
-
-def _own_graph(info: StoreInfo) -> Graph:
-    columns: dict[str, Any] = {name: open_tensor(info, name) if name in info.arrays else None for name in PLAIN}
-    try:
-        return Graph(
-            indptr=open_tensor(info, "indptr"),
-            indices=open_tensor(info, "indices"),
-            features=tuple(_block(info, "features", t) for t in range(len(info.blocks))),
-            type_offsets=info.type_offsets,
-            node_types=info.node_types,
-            class_names=info.class_names,
-            splits=Splits(*(open_tensor(info, p) for p in ("train", "val", "test")))
-            if "train" in info.arrays
-            else None,
-            edge_type_names=info.edge_type_names,
-            edge_column_names=info.edge_column_names,
-            feature_names=info.feature_names,
-            ids=open_array(info.folder, "ids", info.arrays["ids"]) if "ids" in info.arrays else None,
-            node_ids=open_tensor(info, "nodes"),
-            name=info.name,
-            **columns,
-        )
-    except ValueError as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"the store {info.folder} does not hold consistent rows: {error}") from error
-
-
-def _block(info: StoreInfo, prefix: str, number: int) -> Block | None:
-    described = info.blocks[number]
-    if described is None:
-        return None
-    name, (kind, columns) = f"{prefix}.{number}", described
-    if kind == "sparse":
-        indptr, indices, values = (open_tensor(info, f"{name}.{part}") for part in ("indptr", "indices", "values"))
-        return SparseMatrix(indptr, indices, values, columns)
-    if kind == "quantised" and prefix == "features":
-        scale, offset = (open_tensor(info, f"{name}.{part}") for part in ("scale", "offset"))
-        return QuantisedMatrix(open_tensor(info, name), scale, offset)
-    return open_tensor(info, name)
-
-
-def _sample(found: PartsInfo, number: int) -> Features | None:
-    block = _block(found.info, "sample", number)
-    assert not isinstance(block, QuantisedMatrix)
-    return block  # type: ignore[return-value]

@@ -21,8 +21,8 @@ from graphstrap.graph.csr import transposed_ranges
 from graphstrap.graph.edge_list import Cleaning, EdgeList, with_reverse_names
 from graphstrap.io.arrays import Array, ArrayWriter, as_tensor, dtype_name
 from graphstrap.io.database import connect, execute_long, fetch_one, one_line_errors
-from graphstrap.io.store import check_feature_dtype, edge_type_dtype
-from graphstrap.io.store_builder import Report, StoreBuilder, build_store
+from graphstrap.io.store import check_feature_dtype
+from graphstrap.io.store_format import Report, StoreBuilder, build_store, edge_type_dtype
 from graphstrap.io.write_features import FeatureJob, derive_blocks, write_block
 
 if TYPE_CHECKING:

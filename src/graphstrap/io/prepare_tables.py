@@ -19,7 +19,7 @@ from graphstrap.io.columns import EdgeColumns, NodeColumns, TableOptions, open_t
 from graphstrap.io.database import Table, TableCopy, TableSlice, execute_long, fetch_one
 from graphstrap.io.ids import are_integers, count_doubtful_ids, load_ids, no_known_edges, unknown_nodes
 from graphstrap.io.prepare import Layout, PrepareOptions, make_store
-from graphstrap.io.store_builder import Report, StoreBuilder
+from graphstrap.io.store_format import Report, StoreBuilder
 from graphstrap.io.tables import check_classes, read_weights, split_names
 from graphstrap.io.values import (
     Column,

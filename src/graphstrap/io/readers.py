@@ -20,7 +20,7 @@ from graphstrap.graph import Graph
 from graphstrap.graph.graph import check_is_graph
 from graphstrap.io.parts import is_parts
 from graphstrap.io.registry import Registry
-from graphstrap.io.store_info import is_store
+from graphstrap.io.store_format import is_store
 
 Reader = Callable[[str], Graph]
 
@@ -30,7 +30,7 @@ READERS: Registry[Reader] = Registry(
     own={
         ".npz": "graphstrap.io.npz:read_npz",
         "store": "graphstrap.io.store:open_store",
-        "parts": "graphstrap.io.join_parts:join_parts",
+        "parts": "graphstrap.io.parts:join_parts",
     },
 )
 

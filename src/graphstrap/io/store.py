@@ -18,23 +18,128 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from graphstrap.errors import InputError
-from graphstrap.graph import Graph, Splits
+from graphstrap.graph import Graph
 from graphstrap.graph.blocks import Block, QuantisedMatrix, ScaledMatrix, SparseMatrix
 from graphstrap.graph.graph import Transpose
-from graphstrap.io.arrays import as_tensor, checksum, open_array
-from graphstrap.io.store_builder import StoreBuilder, build_store
-from graphstrap.io.store_info import StoreInfo, check_sizes, is_store, read_info
+from graphstrap.io.store_format import (
+    SPLITS,
+    StoreInfo,
+    build_store,
+    check_ends,
+    check_sizes,
+    check_sums,
+    describe,
+    edge_type_dtype,
+    is_store,
+    open_graph,
+    open_tensor,
+    read_info,
+)
 
-# Whether the arrays of a graph make a graph: every number in its range, in steps that fit into memory.
+__all__ = ["FEATURE_DTYPES", "is_store", "open_store", "verify_store", "write_store"]
 
+# How dense features can be kept.
+FEATURE_DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "uint8": torch.uint8}
+
+
+def write_store(
+    graph: Graph, path: str | os.PathLike[str], *, feature_dtype: str | None = None, overwrite: bool = False
+) -> None:
+    """Write a graph as a store, as a whole or not at all.
+
+    Args:
+        graph: a whole graph; `open_store` gives the same one back.
+        path: the folder to make.
+        feature_dtype: fp32, fp16, bf16 or uint8 for dense features; None keeps them as they are.
+        overwrite: replace a store that is there.
+    """
+    check_feature_dtype(feature_dtype)
+    graph = graph.to("cpu")
+    with build_store(path, overwrite=overwrite) as builder:
+        builder.write("indptr", graph.indptr)
+        builder.write("indices", graph.indices)
+        for name, tensor in zip(("out_indptr", "out_indices", "out_positions"), graph.transpose, strict=True):
+            builder.write(name, tensor)
+        for name in ("labels", "node_times", "edge_weights", "edge_times", "edge_columns"):
+            if getattr(graph, name) is not None:
+                builder.write(name, getattr(graph, name))
+        if graph.edge_types is not None:
+            builder.write("edge_types", graph.edge_types.numpy().astype(edge_type_dtype(len(graph.edge_type_names))))
+        if graph.splits is not None:
+            for name in SPLITS:
+                builder.write(name, getattr(graph.splits, name))
+        if graph.ids is not None:
+            builder.write("ids", graph.ids.astype(np.str_) if graph.ids.dtype.kind not in "iu" else graph.ids)
+        blocks = tuple(_as_kept(block, feature_dtype) for block in graph.features)
+        for t, block in enumerate(blocks):
+            if block is not None:
+                builder.write_block(f"features.{t}", block)
+        builder.finish(describe(graph, blocks))
+
+
+def _as_kept(block: Block | None, dtype: str | None) -> Block | None:
+    if isinstance(block, ScaledMatrix):
+        block = block.apply(block.raw)
+    if not isinstance(block, Tensor) or dtype is None:
+        return block
+    return QuantisedMatrix.from_dense(block) if dtype == "uint8" else block.to(FEATURE_DTYPES[dtype])
+
+
+def check_feature_dtype(name: str | None) -> None:
+    if name is not None and name not in FEATURE_DTYPES:
+        raise InputError(f"feature_dtype must be one of {', '.join(FEATURE_DTYPES)}, got {name!r}")
+
+
+def open_store(path: str | os.PathLike[str]) -> Graph:
+    """The graph of a store, memory-mapped. What looks wrong from outside is refused; `verify_store` looks inside.
+
+    Args:
+        path: the folder that `write_store` or `graphstrap prepare` made.
+
+    Returns:
+        The graph, without a copy of its arrays. Nothing may write to them.
+    """
+    return _open(_read(path))
+
+
+def _read(path: str | os.PathLike[str]) -> StoreInfo:
+    info = read_info(path)
+    check_sizes(info)
+    return info
+
+
+def _open(info: StoreInfo) -> Graph:
+    out = Transpose(*(open_tensor(info, f"out_{name}") for name in ("indptr", "indices", "positions")))
+    graph = open_graph(info, outgoing=out)
+    check_ends(info, out.indptr)
+    digest = hashlib.blake2b(repr((info.type_offsets, info.graph_offsets, info.blocks)).encode(), digest_size=16)
+    for name, array in sorted(info.arrays.items()):
+        digest.update(f"{name} {array.dtype} {array.shape} {array.sha256}\n".encode())
+    object.__setattr__(graph, "fingerprint", digest.hexdigest())  # reading everything for it would take minutes
+    return graph
+
+
+def verify_store(
+    path: str | os.PathLike[str], *, progress: Callable[[int, int], None] = lambda done, total: None
+) -> Graph:
+    """Read a whole store: every checksum must be right, and every number must be in its range."""
+    info = _read(path)
+    graph = _open(info)
+    check_sums([info], progress)
+    try:
+        check_structure(graph)
+    except ValueError as error:
+        raise InputError(f"the store {path} does not hold a graph: {error}") from error
+    return graph
+
+
+# ---- whether arrays make a graph: every number in its range, in steps that fit into memory --------------------------
 
 _STEP = 1 << 22
 
@@ -88,8 +193,8 @@ def check_rows(name: str, indptr: Tensor, count: int) -> None:
 
 def check_range(name: str, values: Tensor, below: int, *, low: int = 0) -> None:
     for begin, end in _steps(len(values)):
-        part = values[begin:end]
-        if int(part.min()) < low or int(part.max()) >= below:
+        some = values[begin:end]
+        if int(some.min()) < low or int(some.max()) >= below:
             raise ValueError(f"{name} are not all from {low} to {below - 1}")
 
 
@@ -117,174 +222,3 @@ def _check_transpose(graph: Graph) -> None:
 def _check_finite(values: Tensor) -> None:
     if not bool(values.isfinite().all()):
         raise ValueError("a feature is NaN or infinite")
-
-
-__all__ = ["FEATURE_DTYPES", "is_store", "open_store", "verify_store", "write_store"]
-
-# How dense features can be kept.
-FEATURE_DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "uint8": torch.uint8}
-_PLAIN = ("labels", "node_times", "edge_weights", "edge_times", "edge_columns")
-
-
-def write_store(
-    graph: Graph, path: str | os.PathLike[str], *, feature_dtype: str | None = None, overwrite: bool = False
-) -> None:
-    """Write a graph as a store, in one move.
-
-    Args:
-        graph: a whole graph; `open_store` gives the same one back.
-        path: the folder to make.
-        feature_dtype: fp32, fp16, bf16 or uint8 for dense features; None keeps them as they are.
-        overwrite: replace a store that is there.
-    """
-    check_feature_dtype(feature_dtype)
-    graph = graph.to("cpu")
-    with build_store(path, overwrite=overwrite) as builder:
-        builder.write("indptr", graph.indptr)
-        builder.write("indices", graph.indices)
-        for name, tensor in zip(("out_indptr", "out_indices", "out_positions"), graph.transpose, strict=True):
-            builder.write(name, tensor)
-        for name in _PLAIN:
-            if getattr(graph, name) is not None:
-                builder.write(name, getattr(graph, name))
-        if graph.edge_types is not None:
-            builder.write("edge_types", graph.edge_types.numpy().astype(edge_type_dtype(len(graph.edge_type_names))))
-        if graph.splits is not None:
-            for part in ("train", "val", "test"):
-                builder.write(part, getattr(graph.splits, part))
-        if graph.ids is not None:
-            builder.write("ids", graph.ids.astype(np.str_) if graph.ids.dtype.kind not in "iu" else graph.ids)
-        blocks = [_write_block(builder, f"features.{t}", b, feature_dtype) for t, b in enumerate(graph.features)]
-        builder.finish(describe(graph, blocks))
-
-
-def open_store(path: str | os.PathLike[str]) -> Graph:
-    """The graph of a store, memory-mapped. What looks wrong from outside is refused; `verify_store` looks inside."""
-    info = read_info(path)
-    check_sizes(info)
-
-    def optional(name: str) -> Any:
-        return _open(info, name) if name in info.arrays else None
-
-    try:
-        graph = Graph(
-            indptr=_open(info, "indptr"),
-            indices=_open(info, "indices"),
-            outgoing=Transpose(*(_open(info, f"out_{name}") for name in ("indptr", "indices", "positions"))),
-            features=tuple(_open_block(info, t) for t in range(len(info.blocks))),
-            type_offsets=info.type_offsets,
-            graph_offsets=info.graph_offsets,
-            node_types=info.node_types,
-            class_names=info.class_names,
-            splits=Splits(*(_open(info, p) for p in ("train", "val", "test"))) if "train" in info.arrays else None,
-            edge_types=optional("edge_types"),
-            edge_type_names=info.edge_type_names,
-            edge_column_names=info.edge_column_names,
-            ids=open_array(info.folder, "ids", info.arrays["ids"]) if "ids" in info.arrays else None,
-            feature_names=info.feature_names,
-            cleaning=info.cleaning,
-            name=info.name,
-            **{name: optional(name) for name in _PLAIN},
-        )
-    except ValueError as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"the store {path} does not hold a consistent graph: {error}") from error
-    for indptr in (graph.indptr, graph.transpose.indptr):
-        if int(indptr[0]) != 0 or int(indptr[-1]) != graph.num_edges:
-            info.refuse(f"is damaged: indptr does not run from 0 to {graph.num_edges}: copy or prepare it again")
-    object.__setattr__(graph, "fingerprint", _fingerprint(info))  # reading everything for it would take minutes
-    return graph
-
-
-def verify_store(
-    path: str | os.PathLike[str], *, progress: Callable[[int, int], None] = lambda done, total: None
-) -> Graph:
-    """Read a whole store: every checksum must be right, and every number must be in its range."""
-    graph, info = open_store(path), read_info(path)
-    total, done = sum(array.num_bytes for array in info.arrays.values()), 0
-    for name, array in info.arrays.items():
-        if checksum(info.folder, name, array) != array.sha256:
-            info.refuse(f"is damaged: {name}.npy does not have its checksum: copy or prepare it again")
-        done += array.num_bytes
-        progress(done, total)
-    try:
-        check_structure(graph)
-    except ValueError as error:
-        raise InputError(f"the store {path} does not hold a graph: {error}") from error
-    return graph
-
-
-def describe(graph: Graph, blocks: list[dict[str, Any] | None]) -> dict[str, Any]:
-    """What `store.json` says of a graph beside its arrays."""
-    return {
-        "name": graph.name,
-        "type_offsets": list(graph.type_offsets),
-        "graph_offsets": list(graph.graph_offsets) if graph.num_graphs > 1 else None,
-        "node_types": list(graph.node_types),
-        "features": blocks,
-        "class_names": None if graph.class_names is None else list(graph.class_names),
-        "feature_names": None if graph.feature_names is None else list(graph.feature_names),
-        "edge_type_names": list(graph.edge_type_names),
-        "edge_column_names": list(graph.edge_column_names),
-        "cleaning": asdict(graph.cleaning),
-    }
-
-
-def check_feature_dtype(name: str | None) -> None:
-    if name is not None and name not in FEATURE_DTYPES:
-        raise InputError(f"feature_dtype must be one of {', '.join(FEATURE_DTYPES)}, got {name!r}")
-
-
-def edge_type_dtype(num_types: int) -> str:
-    """One byte for each edge's type where that is enough."""
-    return "|u1" if 0 < num_types <= 256 else "<i8"
-
-
-def _write_block(builder: StoreBuilder, name: str, block: Block | None, dtype: str | None) -> dict[str, Any] | None:
-    if block is None:
-        return None
-    if isinstance(block, ScaledMatrix):
-        block = block.apply(block.raw)
-    if isinstance(block, Tensor) and dtype == "uint8":
-        block = QuantisedMatrix.from_dense(block)
-    columns = int(block.shape[1])
-    if isinstance(block, SparseMatrix):
-        for part in ("indptr", "indices", "values"):
-            builder.write(f"{name}.{part}", getattr(block, part))
-        return {"kind": "sparse", "columns": columns}
-    if isinstance(block, QuantisedMatrix):
-        builder.write(name, block.codes)
-        builder.write(f"{name}.scale", block.scale)
-        builder.write(f"{name}.offset", block.offset)
-        return {"kind": "quantised", "columns": columns}
-    builder.write(name, block if dtype is None else block.to(FEATURE_DTYPES[dtype]))
-    return {"kind": "dense", "columns": columns}
-
-
-def _open(info: StoreInfo, name: str) -> Tensor:
-    if name not in info.arrays:
-        info.refuse(f"is damaged: it has no array {name}: copy or prepare it again")
-    array = info.arrays[name]
-    return as_tensor(open_array(info.folder, name, array), array.dtype)
-
-
-def _open_block(info: StoreInfo, number: int) -> Block | None:
-    described = info.blocks[number]
-    if described is None:
-        return None
-    kind, columns = described
-    name = f"features.{number}"
-    if kind == "sparse":
-        indptr, indices, values = (_open(info, f"{name}.{part}") for part in ("indptr", "indices", "values"))
-        return SparseMatrix(indptr, indices, values, columns)
-    if kind == "quantised":
-        return QuantisedMatrix(_open(info, name), _open(info, f"{name}.scale"), _open(info, f"{name}.offset"))
-    return _open(info, name)
-
-
-def _fingerprint(info: StoreInfo) -> str:
-    digest = hashlib.blake2b(repr((info.type_offsets, info.graph_offsets, info.blocks)).encode(), digest_size=16)
-    for name, array in sorted(info.arrays.items()):
-        digest.update(f"{name} {array.dtype} {array.shape} {array.sha256}\n".encode())
-    return digest.hexdigest()

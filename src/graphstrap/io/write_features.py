@@ -20,7 +20,7 @@ from graphstrap.graph.blocks import QuantisedMatrix, encode, find_steps
 from graphstrap.graph.csr import neighbour_means
 from graphstrap.io.arrays import BFLOAT16, Array, as_tensor
 from graphstrap.io.files import make_array_file
-from graphstrap.io.store_builder import Report, StoreBuilder
+from graphstrap.io.store_format import Report, StoreBuilder
 
 _STORED = {"fp32": "<f4", "fp16": "<f2", "bf16": BFLOAT16, "uint8": "|u1"}
 _LARGEST_HALF = 65504.0

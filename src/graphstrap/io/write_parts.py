@@ -28,8 +28,7 @@ from graphstrap.graph.blocks import (
 )
 from graphstrap.io.arrays import dtype_name
 from graphstrap.io.parts import PART_FILE, PART_FORMAT, PARTS_FILE, PARTS_FORMAT, digest_of, part_name
-from graphstrap.io.store import describe, edge_type_dtype
-from graphstrap.io.store_builder import Report, StoreBuilder, build_store
+from graphstrap.io.store_format import SPLITS, Report, StoreBuilder, build_store, describe, edge_type_dtype
 
 NUM_HOT = 1 << 20  # how many of the busiest nodes are named
 _EDGES_AT_ONCE = 1 << 22
@@ -85,7 +84,8 @@ def write_parts(
         builder.write("hot", busiest[:NUM_HOT])
         for t, block in enumerate(graph.features):
             assert block is not None
-            _write_sample(builder, f"sample.{t}", block)
+            assert not isinstance(block, ScaledMatrix)
+            builder.write_block(f"sample.{t}", sample_rows(block))
         classes = None
         if training_labels is not None:
             classes = torch.unique(training_labels[training_labels >= 0]).tolist()
@@ -98,7 +98,7 @@ def write_parts(
             "parts": digests,
             "cut": cut,
         }
-        builder.finish({**describe(graph, [_describe_block(block) for block in graph.features]), **facts})
+        builder.finish({**describe(graph, graph.features), **facts})
 
 
 def time_codes(times: Tensor) -> Tensor:
@@ -131,7 +131,7 @@ def _write_part(builder: StoreBuilder, graph: Graph, nodes: Tensor, codes: Tenso
     if codes is not None:
         builder.write("time_codes", codes.index_select(0, nodes))
     if graph.splits is not None:
-        for name in ("train", "val", "test"):
+        for name in SPLITS:
             builder.write(name, getattr(graph.splits, name).index_select(0, nodes))
     if graph.ids is not None:
         ids = np.asarray(graph.ids[nodes.numpy()])
@@ -140,7 +140,7 @@ def _write_part(builder: StoreBuilder, graph: Graph, nodes: Tensor, codes: Tenso
         assert block is not None
         rows = nodes[offsets[t] : offsets[t + 1]] - graph.type_offsets[t]
         _write_block(builder, f"features.{t}", block, rows)
-    about = describe(graph, [_describe_block(block) for block in graph.features])
+    about = describe(graph, graph.features)
     builder.finish({**about, "type_offsets": offsets})
 
 
@@ -198,20 +198,3 @@ def _write_block(builder: StoreBuilder, name: str, block: Block, rows: Tensor) -
     with builder.array(name, dtype=dtype_name(block), columns=(block.shape[1],)) as writer:
         for some in torch.split(rows, step):
             writer.append(block.index_select(0, some))
-
-
-def _write_sample(builder: StoreBuilder, name: str, block: Block) -> None:
-    assert not isinstance(block, ScaledMatrix)
-    sample = sample_rows(block)
-    if isinstance(sample, SparseMatrix):
-        for part in ("indptr", "indices", "values"):
-            builder.write(f"{name}.{part}", getattr(sample, part))
-    else:
-        builder.write(name, sample)
-
-
-def _describe_block(block: Block | None) -> dict[str, Any] | None:
-    if block is None:
-        return None
-    kinds = {SparseMatrix: "sparse", QuantisedMatrix: "quantised"}
-    return {"kind": kinds.get(type(block), "dense"), "columns": int(block.shape[1])}

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from graphstrap.graph import Graph
-from graphstrap.io.store import edge_type_dtype
+from graphstrap.io.store_format import edge_type_dtype
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,426 @@
+"""The format of a store: a folder of plain `.npy` arrays and a JSON file that describes them.
+
+`StoreBuilder` writes one as a whole or not at all; `read_info` reads what `store.json` says and checks it field by
+field, and `check_sizes` the type and shape of every array, before any is opened. The JSON names arrays, never files: no
+path leads elsewhere. `parts.json` and `part.json` of a graph in parts (see `parts.py`) say the same things, and more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, NoReturn
+
+from torch import Tensor
+
+from graphstrap.errors import InputError
+from graphstrap.graph import Graph, Splits
+from graphstrap.graph.blocks import Block, QuantisedMatrix, SparseMatrix
+from graphstrap.graph.edge_list import Cleaning
+from graphstrap.io.arrays import Array, ArrayInfo, ArrayWriter, as_tensor, checksum, dtype_name, open_array
+from graphstrap.io.files import atomic_folder, atomic_write, read_text
+
+Report = Callable[[str, float], None]  # told of a stage and how much of it is done, from 0 to 1
+
+STORE_FILE = "store.json"
+FORMAT, VERSION = "graphstrap-store", 1
+SPLITS = ("train", "val", "test")
+_MAX_JSON_BYTES = 1 << 26
+_MAX_SIZE = 1 << 48
+_DTYPES = r"\|b1|\|u1|\|i1|<i[248]|<u[248]|<f[248]|<U[1-9][0-9]{0,5}|bfloat16"
+_COLUMNS = ("labels", "node_times", "edge_types", "edge_weights", "edge_times", "edge_columns")
+_ARRAY_NAMES = (
+    r"indptr|indices|out_indptr|out_indices|out_positions|labels|train|val|test|node_times|ids"
+    r"|edge_types|edge_weights|edge_times|edge_columns"
+    r"|part_of|hot|nodes|first_edges|time_codes|source_time_codes"  # of partitioned graphs
+    r"|(features|sample)\.[0-9]{1,3}(\.(indptr|indices|values|scale|offset|pca_mean|pca_components))?"
+)
+_KINDS = {SparseMatrix: "sparse", QuantisedMatrix: "quantised"}  # of feature blocks; others are dense
+_MEMBERS = {"dense": (), "sparse": ("indptr", "indices", "values"), "quantised": ("scale", "offset")}
+_COPY_IT = "copy or prepare it again"
+
+
+class StoreBuilder:
+    """Arrays on their way into a store. `scratch` is a folder for temporary files, gone when the build ends."""
+
+    def __init__(self, folder: Path, *, file_name: str = STORE_FILE, kind: str = FORMAT) -> None:
+        self.folder, self.scratch = folder, folder / ".scratch"
+        self.file_name, self.kind = file_name, kind
+        self.arrays: dict[str, ArrayInfo] = {}
+        self.open_files = ExitStack()
+        self.scratch.mkdir()
+
+    @contextmanager
+    def array(self, name: str, *, dtype: str, columns: tuple[int, ...] = ()) -> Iterator[ArrayWriter]:
+        """An array to append rows to; it is part of the store when the block ends without an exception."""
+        assert name not in self.arrays, name
+        with ArrayWriter(self.folder / f"{name}.npy", dtype=dtype, columns=columns) as writer:
+            yield writer
+            self.arrays[name] = writer.close()
+
+    def scratch_array(self, name: str, *, dtype: str, columns: tuple[int, ...] = ()) -> ArrayWriter:
+        """An array for the time of the build."""
+        writer = ArrayWriter(self.scratch / f"{name}.npy", dtype=dtype, columns=columns)
+        return self.open_files.enter_context(writer)
+
+    def write(self, name: str, values: Array | Tensor) -> None:
+        """A whole array that is in memory."""
+        with self.array(name, dtype=dtype_name(values), columns=tuple(values.shape[1:])) as writer:
+            writer.append(values)
+
+    def write_block(self, name: str, block: Block) -> None:
+        """The arrays of a feature block that is in memory."""
+        if not isinstance(block, SparseMatrix):
+            self.write(name, block.codes if isinstance(block, QuantisedMatrix) else block)  # type: ignore[arg-type]
+        for member in _MEMBERS[describe_block(block)["kind"]]:
+            self.write(f"{name}.{member}", getattr(block, member))
+
+    def read(self, name: str) -> Array:
+        """A finished array, memory-mapped."""
+        return open_array(self.folder, name, self.arrays[name])
+
+    def finish(self, about: dict[str, Any]) -> None:
+        """Write what describes the store: from then on the folder is one."""
+        shutil.rmtree(self.scratch)
+        described = {"format": self.kind, "version": VERSION, **about}
+        described["arrays"] = {name: asdict(info) for name, info in sorted(self.arrays.items())}
+        with atomic_write(self.folder / self.file_name) as temporary:
+            temporary.write_text(json.dumps(described, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def build_store(
+    path: str | os.PathLike[str], *, overwrite: bool = False, file_name: str = STORE_FILE, kind: str = FORMAT
+) -> Iterator[StoreBuilder]:
+    """Yield a builder; the store gets its name when the block ends. An OSError comes out as an InputError."""
+    final = Path(os.path.abspath(path))
+
+    def check() -> None:
+        if not final.parent.is_dir():
+            raise InputError(f"cannot write {final}: the folder {final.parent} does not exist: create it first")
+        if not os.path.lexists(final):
+            return
+        if not overwrite:
+            raise InputError(f"{final} exists: choose another name, or replace it with --overwrite")
+        if final.is_symlink() or not (final / file_name).is_file():
+            raise InputError(f"{final} is not a store (no {file_name}), so it is not replaced: choose another name")
+
+    with atomic_folder(final, check=check) as folder:
+        builder = StoreBuilder(folder, file_name=file_name, kind=kind)
+        with builder.open_files:
+            yield builder
+        assert (folder / file_name).exists(), "finish() makes it a store"
+
+
+def describe(graph: Graph, blocks: tuple[Block | None, ...]) -> dict[str, Any]:
+    """What `store.json` says of a graph with these feature blocks, beside its arrays."""
+    return {
+        "name": graph.name,
+        "type_offsets": graph.type_offsets,
+        "graph_offsets": graph.graph_offsets if graph.num_graphs > 1 else None,
+        "node_types": graph.node_types,
+        "features": [None if block is None else describe_block(block) for block in blocks],
+        "class_names": graph.class_names,
+        "feature_names": graph.feature_names,
+        "edge_type_names": graph.edge_type_names,
+        "edge_column_names": graph.edge_column_names,
+        "cleaning": asdict(graph.cleaning),
+    }
+
+
+def describe_block(block: Block) -> dict[str, Any]:
+    return {"kind": _KINDS.get(type(block), "dense"), "columns": int(block.shape[1])}
+
+
+def edge_type_dtype(num_types: int) -> str:
+    """One byte for each edge's type where that is enough."""
+    return "|u1" if 0 < num_types <= 256 else "<i8"
+
+
+# ---- reading ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StoreInfo:
+    """What `store.json` says."""
+
+    folder: Path
+    name: str
+    type_offsets: tuple[int, ...]
+    graph_offsets: tuple[int, ...]  # none: one graph
+    node_types: tuple[str, ...]
+    blocks: tuple[tuple[str, int] | None, ...]  # kind and width of each type's features
+    class_names: tuple[str, ...] | None
+    feature_names: tuple[str, ...] | None
+    edge_type_names: tuple[str, ...]
+    edge_column_names: tuple[str, ...]
+    cleaning: Cleaning
+    arrays: dict[str, ArrayInfo]
+    about: dict[str, Any]  # all of the JSON, unchecked
+
+    @property
+    def num_nodes(self) -> int:
+        return self.type_offsets[-1]
+
+    @property
+    def num_edges(self) -> int:
+        return self.arrays["indices"].shape[0]
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(array.num_bytes for array in self.arrays.values())
+
+    def refuse(self, problem: str) -> NoReturn:
+        refuse(self.folder, problem)
+
+
+def is_store(path: str | os.PathLike[str]) -> bool:
+    return os.path.isfile(os.path.join(path, STORE_FILE))
+
+
+def read_info(path: str | os.PathLike[str], *, file_name: str = STORE_FILE, kind: str = FORMAT) -> StoreInfo:
+    """Read and check `store.json`, in time and memory bounded by its own size."""
+    folder = Path(path)
+    described = _read_json(folder, file_name)
+    if described.get("format") != kind:
+        refuse(folder, f"is no store: format is {described.get('format')!r:.100}")
+    if described.get("version") != VERSION:
+        refuse(
+            folder,
+            f"has version {described.get('version')!r:.100} where this program reads {VERSION}: prepare it again",
+        )
+    take = Taker(folder, described, file_name)
+    return StoreInfo(
+        folder=folder,
+        name=take("name", lambda v: isinstance(v, str)),
+        type_offsets=tuple(take("type_offsets", _are_offsets)),
+        graph_offsets=tuple(take("graph_offsets", lambda v: v is None or _are_offsets(v)) or ()),
+        node_types=tuple(take("node_types", _are_names)),
+        blocks=tuple(None if b is None else (b["kind"], b["columns"]) for b in take("features", _are_blocks)),
+        class_names=_tuple(take("class_names", lambda v: v is None or _are_names(v))),
+        feature_names=_tuple(take("feature_names", lambda v: v is None or _are_names(v))),
+        edge_type_names=tuple(take("edge_type_names", _are_names)),
+        edge_column_names=tuple(take("edge_column_names", _are_names)),
+        cleaning=Cleaning(**take("cleaning", _is_cleaning)),
+        arrays={
+            name: ArrayInfo(a["dtype"], tuple(a["shape"]), a["sha256"])
+            for name, a in take("arrays", _are_arrays).items()
+        },
+        about=described,
+    )
+
+
+def refuse(folder: Path, problem: str) -> NoReturn:
+    raise InputError(f"the store {folder} {problem}")
+
+
+@dataclass(frozen=True)
+class Taker:
+    """Values that pass a check, by key."""
+
+    folder: Path
+    described: dict[str, Any]
+    file_name: str
+
+    def __call__(self, key: str, is_good: Callable[[Any], bool]) -> Any:
+        value = self.described.get(key)
+        if not is_good(value):
+            refuse(self.folder, f"is damaged: {key} in {self.file_name} is missing or wrong: copy or prepare it again")
+        return value
+
+
+def _read_json(folder: Path, file_name: str) -> dict[str, Any]:
+    path = folder / file_name
+    if path.is_symlink() or not path.is_file():
+        refuse(folder, f"is no store: it has no {file_name}")
+    try:
+        described = json.loads(read_text(path, max_bytes=_MAX_JSON_BYTES))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"the store {folder} is damaged: {file_name} cannot be read ({error})") from error
+    if not isinstance(described, dict):
+        refuse(folder, f"is damaged: {file_name} is not an object")
+    return described
+
+
+def is_size(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= _MAX_SIZE
+
+
+def _are_offsets(value: Any) -> bool:
+    good = isinstance(value, list) and len(value) >= 2 and all(map(is_size, value))
+    return good and value[0] == 0 and value == sorted(value)
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+def _are_blocks(value: Any) -> bool:
+    def is_block(block: Any) -> bool:
+        return block is None or (
+            isinstance(block, dict) and block.get("kind") in _MEMBERS and is_size(block.get("columns"))
+        )
+
+    return isinstance(value, list) and all(map(is_block, value))
+
+
+def _is_cleaning(value: Any) -> bool:
+    names = {field.name for field in fields(Cleaning)}
+    return isinstance(value, dict) and set(value) <= names and all(map(is_size, value.values()))
+
+
+def _are_arrays(value: Any) -> bool:
+    def is_array(name: str, array: Any) -> bool:
+        return (
+            re.fullmatch(_ARRAY_NAMES, name) is not None
+            and isinstance(array, dict)
+            and isinstance(array.get("dtype"), str)
+            and re.fullmatch(_DTYPES, array["dtype"]) is not None
+            and isinstance(array.get("shape"), list)
+            and 1 <= len(array["shape"]) <= 2
+            and all(map(is_size, array["shape"]))
+            and isinstance(array.get("sha256"), str)
+        )
+
+    return isinstance(value, dict) and all(is_array(name, array) for name, array in value.items())
+
+
+def _tuple(value: list[str] | None) -> tuple[str, ...] | None:
+    return None if value is None else tuple(value)
+
+
+def open_tensor(info: StoreInfo, name: str) -> Tensor:
+    """An array as a tensor over a read-only memory map."""
+    if name not in info.arrays:
+        info.refuse(f"is damaged: it has no array {name}: {_COPY_IT}")
+    return as_tensor(open_array(info.folder, name, info.arrays[name]), info.arrays[name].dtype)
+
+
+def open_block(info: StoreInfo, number: int, *, prefix: str = "features") -> Block | None:
+    """The features of a node type, memory-mapped; `sample` for a few rows of them, which are never quantised."""
+    described = info.blocks[number]
+    if described is None:
+        return None
+    name, (kind, columns) = f"{prefix}.{number}", described
+    if kind == "sparse":
+        indptr, indices, values = (open_tensor(info, f"{name}.{member}") for member in _MEMBERS[kind])
+        return SparseMatrix(indptr, indices, values, columns)
+    if kind == "quantised" and prefix == "features":
+        return QuantisedMatrix(
+            open_tensor(info, name), open_tensor(info, f"{name}.scale"), open_tensor(info, f"{name}.offset")
+        )
+    return open_tensor(info, name)
+
+
+def open_graph(info: StoreInfo, **more: Any) -> Graph:
+    """The arrays of `info` and `more` as a graph, whose in-edges must begin and end as they should."""
+
+    def optional(name: str) -> Tensor | None:
+        return open_tensor(info, name) if name in info.arrays else None
+
+    try:
+        graph = Graph(
+            indptr=open_tensor(info, "indptr"),
+            indices=open_tensor(info, "indices"),
+            features=tuple(open_block(info, t) for t in range(len(info.blocks))),
+            type_offsets=info.type_offsets,
+            graph_offsets=info.graph_offsets,
+            node_types=info.node_types,
+            class_names=info.class_names,
+            splits=Splits(*(open_tensor(info, name) for name in SPLITS)) if "train" in info.arrays else None,
+            edge_type_names=info.edge_type_names,
+            edge_column_names=info.edge_column_names,
+            feature_names=info.feature_names,
+            ids=open_array(info.folder, "ids", info.arrays["ids"]) if "ids" in info.arrays else None,
+            cleaning=info.cleaning,
+            name=info.name,
+            **{name: optional(name) for name in _COLUMNS},  # type: ignore[arg-type]
+            **more,
+        )
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"the store {info.folder} does not hold a consistent graph: {error}") from error
+    check_ends(info, graph.indptr)
+    return graph
+
+
+def check_ends(info: StoreInfo, indptr: Tensor) -> None:
+    if int(indptr[0]) != 0 or int(indptr[-1]) != info.num_edges:
+        info.refuse(f"is damaged: indptr does not run from 0 to {info.num_edges}: {_COPY_IT}")
+
+
+def check_sums(infos: list[StoreInfo], progress: Callable[[int, int], None]) -> None:
+    """Read all arrays of these folders: every checksum must be right. `progress` is told of bytes done, and of all."""
+    total, done = sum(info.num_bytes for info in infos), 0
+    for info in infos:
+        for name, array in info.arrays.items():
+            if checksum(info.folder, name, array) != array.sha256:
+                info.refuse(f"is damaged: {name}.npy does not have its checksum: {_COPY_IT}")
+            done += array.num_bytes
+            progress(done, total)
+
+
+def check_sizes(info: StoreInfo, *, num_ids: int | None = None) -> None:
+    """Check the type and shape of every array before any is mapped; edges come from `num_ids` nodes, or from those that
+    there are."""
+    if "indptr" not in info.arrays or "indices" not in info.arrays:
+        info.refuse("is damaged: it has no edges: copy or prepare it again")
+    num_nodes, num_edges = info.num_nodes, info.num_edges
+    index_type = "<i4" if (num_nodes if num_ids is None else num_ids) < 2**31 else "<i8"
+    rows: dict[str, tuple[int, str, int]] = {  # number of rows, type, dimensions
+        "indptr": (num_nodes + 1, "<i8", 1),
+        "out_indptr": (num_nodes + 1, "<i8", 1),
+        "indices": (num_edges, index_type, 1),
+        "out_indices": (num_edges, index_type, 1),
+        "out_positions": (num_edges, "<i8", 1),
+        "train": (num_nodes, "|b1", 2),
+        "val": (num_nodes, "|b1", 2),
+        "test": (num_nodes, "|b1", 2),
+        "edge_weights": (num_edges, "<f4", 1),
+        "edge_columns": (num_edges, "<f4", 2),
+    }
+    for name, (count, dtype, dimensions) in rows.items():
+        array = info.arrays.get(name)
+        if array is not None and (array.dtype, array.shape[0], len(array.shape)) != (dtype, count, dimensions):
+            info.refuse(f"is damaged: {name} is {array.dtype} {array.shape}, expected {dtype} and {count:,} rows")
+    for name, count, kinds in (
+        ("labels", num_nodes, ("<i8", "|u1")),
+        ("node_times", num_nodes, ("<i", "<f")),
+        ("ids", num_nodes, ("<i8", "<U")),
+        ("edge_types", num_edges, ("|u1", "<i8")),
+        ("edge_times", num_edges, ("<i", "<f")),
+    ):
+        array = info.arrays.get(name)
+        if array is not None and (array.shape[0] != count or not array.dtype.startswith(kinds)):
+            info.refuse(f"is damaged: {name} is {array.dtype} {array.shape}, expected {count:,} rows")
+    if len(info.node_types) != len(info.blocks) or len(info.type_offsets) != len(info.blocks) + 1:
+        info.refuse("is damaged: names, sizes and features of its node types differ in number")
+    for number, block in enumerate(info.blocks):
+        if block is not None:
+            check_block(
+                info, f"features.{number}", *block, rows=info.type_offsets[number + 1] - info.type_offsets[number]
+            )
+
+
+def check_block(info: StoreInfo, name: str, kind: str, columns: int, *, rows: int) -> None:
+    """Check the type and shape of the arrays of a feature block."""
+    wanted: dict[str, tuple[tuple[int, ...] | None, tuple[str, ...]]]
+    if kind == "sparse":
+        wanted = {".indptr": ((rows + 1,), ("<i8",)), ".indices": (None, ("<i4",)), ".values": (None, ("<f4",))}
+    elif kind == "quantised":
+        wanted = {"": ((rows, columns), ("|u1",)), ".scale": ((columns,), ("<f4",)), ".offset": ((columns,), ("<f4",))}
+    else:
+        wanted = {"": ((rows, columns), ("<f4", "<f2", "bfloat16"))}
+    for member, (shape, dtypes) in wanted.items():
+        array = info.arrays.get(name + member)
+        if array is None or array.dtype not in dtypes or shape not in (None, array.shape):
+            info.refuse(
+                f"is damaged: {name + member} is missing, or not the features of {rows:,} nodes and {columns} columns"
+            )
