@@ -23,6 +23,7 @@ LONG = [
     "parallel.md",
     "partitions.md",
 ]  # bare blocks take a GPU, or several hosts: parsed, not run
+SOURCES = [path for folder in ("src", "examples") for path in sorted((ROOT / folder).rglob("*.py"))]
 FILES = [path for folder in ("src", "lab", "tests", "examples", "docs") for path in (ROOT / folder).rglob("*.*")]
 FILES += list(ROOT.glob("*.*"))
 # Files of users, of run folders and of other projects, which are not in the repository.
@@ -83,12 +84,21 @@ def test_files_that_pages_name_exist(page: Path) -> None:
     assert [name for name in sorted(names) if not is_there(name, page)] == []
 
 
+def test_files_that_comments_name_exist() -> None:
+    missing = []
+    for module in SOURCES:
+        found = re.findall(r"(?<![\w/.\"])((?:\w+/)+\w+\.py|test_\w+\.py)\b", module.read_text(encoding="utf-8"))
+        missing += [f"{module.name}: {name}" for name in sorted(set(found)) if not is_there(name, module)]
+    assert missing == []
+
+
 def is_there(name: str, page: Path) -> bool:
     if "/" not in name:
         return any(path.name == name for path in FILES)
     folders = [
         ROOT,
         page.parent,
+        page.parent.parent,
         ROOT / "src" / "graphstrap",
         ROOT / "tests",
         ROOT / "lab",

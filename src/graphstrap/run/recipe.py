@@ -171,7 +171,7 @@ class SamplingRecipe:
 class TrainRecipe:
     """Steps and rates. `schedule` is what the rate does after the warm-up; `evaluate_every` 0 means never;
     `checkpoint_seconds` is the most that a power cut can cost; `precision` is what products are computed in (see
-    `train/precision.py`); `graphs_per_step` is how many whole graphs a step sees, where there are several; 0 means
+    `ops/precision.py`); `graphs_per_step` is how many whole graphs a step sees, where there are several; 0 means
     all."""
 
     steps: int = setting(10_000, low=1)

@@ -87,7 +87,8 @@ def test_a_job_that_is_killed_and_stopped_gives_the_same_model(tmp_path: Path) -
     ended = subprocess.run(command("resume", run, "--workers", "2", "--quiet"), stdout=subprocess.PIPE, text=True)
     assert "trained 400 steps" in ended.stdout
     steps = [one["step"] for one in Run.open(run).restarts()]
-    assert 0 < steps[0] <= steps[1] <= last <= steps[2]
+    assert 0 < steps[0] <= steps[1] <= steps[2] < 400
+    assert last <= steps[2]  # the last step that was logged; what is saved may be later
     assert [record["step"] for record in Run.open(run).metrics()] == [1, *range(5, 401, 5)]
     models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("torch", "ray")]
     assert models[0] == models[1]
