@@ -39,7 +39,7 @@ from graphstrap.ops.precision import computing_in
 
 MAX_ENTRIES = 2**22  # of one (B, P, N) array of float64 on a CPU: 32 MiB
 BATCH_ENTRIES = 2**18  # up to which data sets are put together on a CPU: beyond, its cache is too small for more
-DEVICE_PARTS = 256  # on a GPU such an array takes this part of the memory; there are about seven at a time
+DEVICE_SHARE = 256  # on a GPU such an array takes one in so many bytes of the memory; there are about seven at a time
 MAX_HALVINGS = 30  # of one step's length
 SUFFICIENT_DECREASE = 1e-4
 ROUNDING = 1e-12  # an increase of the objective this small is rounding
@@ -178,7 +178,9 @@ def minimise(
         start: (B, P, D).
     """
     answer, rows = start.clone(), SingleRows.of(x)
-    problems = _begin(x, pulls, strengths=strengths[:, :, None], limits=limits, start=start)
+    scores = start @ x.transpose(1, 2)
+    problems = _Problems(all_places(pulls), pulls, strengths[:, :, None], limits, start, scores, limits)
+    problems = replace(problems, objectives=problems.objective(start, scores))
     for _ in range(max_steps):
         probabilities = torch.sigmoid(problems.scores)  # (B, P, N)
         gradient = problems.weights + problems.strengths * (probabilities @ x - problems.pulls)
@@ -202,12 +204,6 @@ def minimise(
         )
     put(answer, problems.places, problems.weights)
     return answer
-
-
-def _begin(x: Tensor, pulls: Tensor, *, strengths: Tensor, limits: Tensor, start: Tensor) -> _Problems:
-    scores = start @ x.transpose(1, 2)
-    problems = _Problems(all_places(pulls), pulls, strengths, limits, start, scores, limits)
-    return replace(problems, objectives=problems.objective(start, scores))
 
 
 def _move(problems: _Problems, x: Tensor, *, step: Tensor, slope: Tensor) -> _Problems:
@@ -252,11 +248,7 @@ def newton_step(rows: SingleRows, curvature: Tensor, *, gradient: Tensor, at_wor
     Cost of a round: two products with X, time O(B P N D).
     """
     scales = gradient.norm(dim=2, keepdim=True).clamp(min=torch.finfo(gradient.dtype).tiny)
-    step: Tensor = scales * _solve(rows, curvature.float(), -(gradient / scales).float(), at_work).double()
-    return step
-
-
-def _solve(rows: SingleRows, curvature: Tensor, residual: Tensor, at_work: Tensor) -> Tensor:
+    curvature, residual = curvature.float(), -(gradient / scales).float()
     inverse_diagonal = 1 / (1 + curvature @ rows.squares)  # (B, P, D)
     answer, step, places = torch.zeros_like(residual), torch.zeros_like(residual), all_places(residual)
     direction = inverse_diagonal * residual
@@ -285,7 +277,8 @@ def _solve(rows: SingleRows, curvature: Tensor, residual: Tensor, at_work: Tenso
             energy, limits, at_work, idle = (take(t, kept) for t in (energy, limits, at_work, idle))
             curvature, inverse_diagonal = (take(t, kept) for t in (curvature, inverse_diagonal))
     put(answer, places, step)
-    return answer
+    steps: Tensor = scales * answer.double()
+    return steps
 
 
 def count_at_work(at_work: Tensor) -> int:
@@ -320,17 +313,14 @@ def put(answer: Tensor, places: Tensor, values: Tensor) -> None:
 
 def max_entries(device: torch.device) -> int:
     """How large a (B, P, N) array may become."""
-    return MAX_ENTRIES if device.type == "cpu" else _device_entries(device)
+    if device.type == "cpu":
+        return MAX_ENTRIES
+    return int(torch.cuda.get_device_properties(device).total_memory) // (8 * DEVICE_SHARE)
 
 
 def batch_size(device: torch.device, *, num_entries: int) -> int:
     """How many data sets to solve together, each with arrays of `num_entries`."""
-    most = BATCH_ENTRIES if device.type == "cpu" else _device_entries(device)
-    return max(1, most // num_entries)
-
-
-def _device_entries(device: torch.device) -> int:
-    return int(torch.cuda.get_device_properties(device).total_memory) // (8 * DEVICE_PARTS)
+    return max(1, (BATCH_ENTRIES if device.type == "cpu" else max_entries(device)) // num_entries)
 
 
 @contextmanager

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,10 +19,11 @@ from graphstrap.io.source import Source
 from graphstrap.io.tables import read_ignored_columns
 from graphstrap.report import embedding_map as maps
 from graphstrap.report import page as html
-from graphstrap.report.health import Health, check_health, join_health, praise
+from graphstrap.report.health import Gain, Health, check_health, join_health, praise
 from graphstrap.report.scores import Knowledge, find_out, has_classes
 from graphstrap.report.series import join_charts, mean_records, training_series
 from graphstrap.run.folder import Run
+from graphstrap.run.recipe import Recipe
 
 _NUM_AT_ONCE = 2
 
@@ -54,59 +54,63 @@ def write_report(
             waiting = executor.submit(maps.lay_out, embeddings[0])
             known = find_out(models, graph, embeddings, executor=executor, protocols=protocols, num_runs=num_runs)
             layout = waiting.result()
-    members = [_Member(run, run.metrics(), model is not None)]
-    members += [_Member(one, one.metrics(), other is not None) for one, other in others]
-    members.sort(key=lambda one: one.seed)
+    runs = sorted([(run, model), *others], key=lambda pair: int(pair[0].info["seed"]))
+    logs = {int(one.info["seed"]): one.metrics() for one, _ in runs}
+    finished = {int(one.info["seed"]) for one, other in runs if other is not None}
+    scores = None if known is None else known.scores
     scored = [run.info["seed"], *(one.info["seed"] for one, other in others if other is not None)]
-    healths, health = _check(members, known, scored)
+    gains = dict(zip(scored, () if scores is None else scores.gains, strict=False))
+    healths, health = _check(run.recipe, logs, finished, gains)
     header, block = None, ""
     if known is not None and layout is not None:
         header, block = maps.pack_map(known.graph, layout, columns=_columns(run, known))
-    if header is not None and len(members) > 1:
-        header["notes"].insert(0, f"The map shows seed {run.info['seed']}.")
-    page = _page(run, members, healths, health, known, header, block, scored)
+        if len(logs) > 1:
+            header["notes"].insert(0, f"The map shows seed {run.info['seed']}.")
+    score_of = dict(zip(scored, () if scores is None else scores.by_seed, strict=False))
+    best, is_alone = None if scores is None else scores.best, len(logs) == 1
+    folder = run.folder.resolve()
+    sections = {
+        "title": html.escape(_title(run)),
+        "folder": html.escape(folder.name if is_alone else f"{folder.parent.name}, {len(logs)} seeds"),
+        "method": html.escape(run.recipe.method.name.upper()),
+        "headline": html.headline(health),
+        "tiles": html.tiles(run, logs, best),
+        "seeds": "" if is_alone else html.seed_table(logs, healths, best, score_of),
+        "no_map": "" if header is not None else html.NO_MAP,
+        "scores": "" if scores is None else html.score_tables(scores.tables, scores.note),
+        "confusion": "" if known is None else _confusion(known, seed=None if is_alone else run.info["seed"]),
+        "recipe": html.recipe_settings(run, seeds=list(logs)),
+        "statistics": html.data_statistics(run, None if known is None else known.graph),
+        "environment": html.environment(run),
+    }
+    charts = join_charts([training_series(records, run.recipe) for records in logs.values()])
+    page = html.fill_page(sections, data={"series": charts, "map": header, "num_seeds": len(logs)}, block=block)
     with atomic_write(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
     return health
 
 
-@dataclass(frozen=True, eq=False)
-class _Member:
-    """One seed."""
-
-    run: Run
-    records: list[dict[str, Any]]
-    is_finished: bool
-
-    @property
-    def seed(self) -> int:
-        return int(self.run.info["seed"])
-
-
 def _check(
-    members: Sequence[_Member], known: Knowledge | None, scored: Sequence[int]
+    recipe: Recipe, logs: html.Logs, finished: Collection[int], gains: Mapping[int, Gain]
 ) -> tuple[dict[int, Health], Health]:
-    """The verdict of every seed, and of all together. `scored` are seeds in the order of their scores."""
-    gains = () if known is None or known.scores is None else known.scores.gains
-    gain_of = dict(zip(scored, gains, strict=False))
-    recipe = members[0].run.recipe
+    """The verdict of every seed, and of all together."""
+    size, gained = recipe.encoder.embedding_size, list(gains.values())
     healths = {
-        one.seed: check_health(
-            one.records,
-            steps=recipe.train.steps,
-            embedding_size=recipe.encoder.embedding_size,
-            finished=one.is_finished,
-            gain=gain_of.get(one.seed),
+        seed: check_health(
+            records, steps=recipe.train.steps, embedding_size=size, finished=seed in finished, gain=gains.get(seed)
         )
-        for one in members
+        for seed, records in logs.items()
     }
-    words = praise(
-        mean_records([one.records for one in members]),
-        recipe.encoder.embedding_size,
-        replace(gains[0], points=sum(one.points for one in gains) / len(gains)) if gains else None,
-        of=f"All {len(members)} seeds are healthy, on average",
-    )
-    return healths, join_health(healths, words)
+    average = replace(gained[0], points=sum(one.points for one in gained) / len(gained)) if gained else None
+    every = f"All {len(logs)} seeds are healthy, on average"
+    return healths, join_health(healths, praise(mean_records(list(logs.values())), size, average, of=every))
+
+
+def _confusion(known: Knowledge, *, seed: int | None) -> str:
+    found = known.confusion
+    if found is None:
+        return ""
+    return html.confusion_matrix(found.names, found.counts, accuracy=found.accuracy, mistakes=found.mistakes, seed=seed)
 
 
 def _columns(run: Run, known: Knowledge) -> list[maps.Column]:
@@ -129,48 +133,6 @@ def _other_columns(run: Run, graph: Graph) -> list[maps.Column]:
     options, limit = Source.from_dict(saved).options, maps.MAX_FEATURE_COLUMNS
     texts = read_ignored_columns(saved["nodes"], graph.external_ids, options=options, limit=limit)
     return [maps.text_column(title, column) for title, column in texts.items()]
-
-
-def _page(
-    run: Run,
-    members: Sequence[_Member],
-    healths: dict[int, Health],
-    health: Health,
-    known: Knowledge | None,
-    header: dict[str, Any] | None,
-    block: str,
-    scored: Sequence[int],
-) -> str:
-    scores = None if known is None else known.scores
-    confusion = None if known is None else known.confusion
-    best = None if scores is None else scores.best
-    logs = {one.seed: one.records for one in members}
-    score_of = dict(zip(scored, () if scores is None else scores.by_seed, strict=False))
-    folder, is_alone, confused = run.folder.resolve(), len(members) == 1, ""
-    if confusion is not None:
-        confused = html.confusion_matrix(
-            confusion.names,
-            confusion.counts,
-            accuracy=confusion.accuracy,
-            mistakes=confusion.mistakes,
-            seed=None if is_alone else run.info["seed"],
-        )
-    sections = {
-        "title": html.escape(_title(run)),
-        "folder": html.escape(folder.name if is_alone else f"{folder.parent.name}, {len(members)} seeds"),
-        "method": html.escape(run.recipe.method.name.upper()),
-        "headline": html.headline(health),
-        "tiles": html.tiles(run, logs, best),
-        "seeds": "" if is_alone else html.seed_table(logs, healths, best, score_of),
-        "no_map": "" if header is not None else html.NO_MAP,
-        "scores": "" if scores is None else html.score_tables(scores.tables, scores.note),
-        "confusion": confused,
-        "recipe": html.recipe_settings(run, seeds=list(logs)),
-        "statistics": html.data_statistics(run, None if known is None else known.graph),
-        "environment": html.environment(run),
-    }
-    charts = join_charts([training_series(records, run.recipe) for records in logs.values()])
-    return html.fill_page(sections, data={"series": charts, "map": header, "num_seeds": len(members)}, block=block)
 
 
 def _title(run: Run) -> str:

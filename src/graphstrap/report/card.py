@@ -72,16 +72,9 @@ def model_card(run: Run, model: Model, evaluations: Sequence[Evaluation], *, why
     graph, recipe = run.info["graph"], run.recipe
     size = recipe.encoder.embedding_size + model.num_own_columns
     by_labels = recipe.method_class.learns_labels
-    header = [
-        "---",
-        "library_name: graphstrap",
-        "tags:",
-        "- graph",
-        "- node-embeddings",
-        f"- {recipe.method.name}",
-        "---",
-    ]
-    rows = [
+    tags = ("graph", "node-embeddings", recipe.method.name)
+    header = ["---", "library_name: graphstrap", "tags:", *(f"- {tag}" for tag in tags), "---"]
+    facts = [
         f"| graph | {_code(graph.get('name', 'graph'))} |",
         f"| nodes | {graph.get('num_nodes', 0):,} |",
         f"| directed edges | {graph.get('num_edges', 0):,} |",
@@ -90,17 +83,17 @@ def model_card(run: Run, model: Model, evaluations: Sequence[Evaluation], *, why
         f"| encoder | {recipe.encoder.name}, layers {list(recipe.encoder.hidden_sizes)}, {size} columns out |",
     ]
     scores = [f"- {one}" for one in evaluations] or [f"Not evaluated{f': {why_not}' if why_not else ''}."]
-    parts = [
+    paragraphs = [
         "\n".join(header),
         f"# Node embeddings of {_code(graph.get('name', 'graph'))}",
         f"Learned {'with' if by_labels else 'without'} labels by Graphstrap; weights are safetensors.",
-        "## Training\n\n| | |\n| --- | --- |\n" + "\n".join(rows),
+        "## Training\n\n| | |\n| --- | --- |\n" + "\n".join(facts),
         "## Evaluation\n\n" + "\n".join(scores),
         "## Use\n\n" + _USE.replace("{size}", str(size)),
         "## Limits\n\nThe encoder expects graphs with the same feature columns, prepared as in `config.json`, and"
         " nodes that are like those it was trained on.",
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(paragraphs) + "\n"
 
 
 def _is_ours(config: Path) -> bool:
