@@ -1,13 +1,14 @@
-"""Options that several verbs share, and how a run folder is opened."""
+"""Options that several verbs share, and how verbs start workers and open run folders."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +20,7 @@ from graphstrap.evaluation.registry import PROTOCOLS
 if TYPE_CHECKING:
     from graphstrap.api.estimator import BGRL
     from graphstrap.graph import Graph
+    from graphstrap.io.columns import TableOptions
     from graphstrap.io.source import Source
     from graphstrap.run.folder import Run
     from graphstrap.train.parallel.workers import Workers
@@ -134,3 +136,57 @@ def open_run(
     check_one_run(folder)
     run = Run.open(folder)
     return BGRL.load(folder, device=device), load_graph_of(run, quiet=quiet, loaded=loaded)
+
+
+def table_options(
+    source_column: Annotated[
+        str | None, typer.Option(help="Edge column of source ids [default: `source`, `src` or `from`, or the first].")
+    ] = None,
+    target_column: Annotated[
+        str | None, typer.Option(help="Edge column of target ids [default: `target`, `dst` or `to`, or the second].")
+    ] = None,
+    weight_column: Annotated[str | None, typer.Option(help="Edge column of weights [default: `weight`].")] = None,
+    edge_type_column: Annotated[str | None, typer.Option(help="Edge column of types [default: `type`].")] = None,
+    edge_time_column: Annotated[str | None, typer.Option(help="Edge column of times [default: `time`].")] = None,
+    id_column: Annotated[str | None, typer.Option(help="Node column of ids [default: `id`, or the first].")] = None,
+    label_column: Annotated[str | None, typer.Option(help="Node column of labels [default: `label`].")] = None,
+    split_column: Annotated[str | None, typer.Option(help="Node column of train/val/test [default: `split`].")] = None,
+    type_column: Annotated[str | None, typer.Option(help="Node column of types [default: `type`].")] = None,
+    node_time_column: Annotated[str | None, typer.Option(help="Node column of times [default: `time`].")] = None,
+    feature_columns: Annotated[
+        str | None, typer.Option(help="Feature columns, separated by commas [default: all others].")
+    ] = None,
+    ignore_columns: IgnoreColumns = None,
+    directed: Annotated[
+        bool, typer.Option("--directed", help="Keep edge directions instead of adding every reverse.")
+    ] = False,
+    ignore_unknown_nodes: IgnoreUnknownNodes = False,
+) -> TableOptions:
+    from graphstrap.io.columns import TableOptions
+
+    return TableOptions(
+        source=source_column,
+        target=target_column,
+        weight=weight_column,
+        edge_type=edge_type_column,
+        time=edge_time_column,
+        id=id_column,
+        label=label_column,
+        split=split_column,
+        type=type_column,
+        node_time=node_time_column,
+        feature_columns=names(feature_columns),
+        ignore_columns=names(ignore_columns) or (),
+        directed=directed,
+        ignore_unknown_nodes=ignore_unknown_nodes,
+    )
+
+
+def with_table_options(verb: Callable[..., None]) -> Callable[..., None]:
+    """Declare all of these, before the last option, for a verb that takes them as `**columns` and calls
+    `table_options(**columns)`."""
+    given = signature(verb, eval_str=True)
+    columns = signature(table_options, eval_str=True, locals={"TableOptions": object}).parameters
+    *first, last = [one for one in given.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
+    verb.__signature__ = given.replace(parameters=[*first, *columns.values(), last])  # type: ignore[attr-defined]
+    return verb

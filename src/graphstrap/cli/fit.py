@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from graphstrap.cli import _options as o
-from graphstrap.cli._tables import table_options, with_table_options
 from graphstrap.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 _MOST_SHOWN = 12  # names of features
 
 
-@with_table_options
+@o.with_table_options
 def fit(
     context: typer.Context,
     source: Annotated[
@@ -111,7 +110,7 @@ def fit(
         settings["train.precision"] = precision
     on = resolve_device(device)
     base = (Recipe() if recipe in (None, "default") else load_recipe(recipe)).with_settings(settings)  # or refused
-    where = Source(source, edges, nodes, table_options(**columns))
+    where = Source(source, edges, nodes, o.table_options(**columns))
     if from_ is not None:
         earlier = BGRL.load(from_)
         estimator = BGRL(recipe=earlier.recipe_, settings=settings, seed=seed, device=device)
@@ -138,7 +137,7 @@ def fit(
             else:
                 estimator.fit(graph, **options, start_from=earlier, mirrors=mirrors)
     if several.is_first:
-        runs = [Run.open(one) for one in seed_folders(run) or [run]]
+        runs = [Run.open(one) for one in (seed_folders(run) if seeds > 1 else [run])]
         models = "" if seeds == 1 else f"{seeds} models, "
         print(f"{run}: {models}trained {chosen.train.steps} steps{o.last_loss(runs)}")
         if any(spread is not None and spread < 0.01 for spread in (one.last_logged("spread") for one in runs)):

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from graphstrap.cli import _options as o
-from graphstrap.cli._tables import table_options, with_table_options
 from graphstrap.errors import InputError
 
 if TYPE_CHECKING:
     from graphstrap.io.store_format import Report
 
 
-@with_table_options
+@o.with_table_options
 def prepare(
     edges: o.Edges = None,
     nodes: o.Nodes = None,
@@ -54,7 +53,7 @@ def prepare(
     from graphstrap.ops.memory import parse_bytes
     from graphstrap.train.parallel.partition import partition_graph
 
-    tables = table_options(**columns)
+    tables = o.table_options(**columns)
     if check is not None:
         _check(check, quiet=quiet)
         return
