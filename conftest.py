@@ -20,7 +20,7 @@ if not torch.cuda.is_available():
 
 from graphstrap.graph import Graph
 from graphstrap.ops._triton import chunks
-from graphstrap.run.recipe import ENCODERS
+from graphstrap.run.recipe import ENCODERS, METHODS
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a shell's background, where children would ignore it, too
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -51,10 +51,11 @@ def data_folder() -> Path:
 
 @pytest.fixture
 def forget_added_encoders() -> Iterator[None]:
-    """Encoders that a test adds are gone after it."""
+    """Encoders and methods that a test adds are gone after it."""
     yield
-    for name in [name for name in ENCODERS if not ENCODERS.is_own(name)]:
-        ENCODERS.forget(name)
+    for registry in (ENCODERS, METHODS):
+        for name in [name for name in registry if not registry.is_own(name)]:
+            registry.forget(name)
 
 
 @pytest.fixture

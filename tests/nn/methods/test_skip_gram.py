@@ -308,9 +308,8 @@ def test_features_stand_beside_the_table_sparse_where_they_are() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["deepwalk", "node2vec"])
 def test_a_captured_step_is_the_eager_one(name: str) -> None:
-    recipe = Recipe().with_settings(
-        {"method.name": name, "method.return_weight": 0.5, "train.steps": 40, "train.precision": "fp32"}
-    )
+    biased = {"method.return_weight": 0.5} if name == "node2vec" else {}
+    recipe = Recipe().with_settings({"method.name": name, **biased, "train.steps": 40, "train.precision": "fp32"})
     graph = make_communities(num_nodes=300, num_classes=3, seed=0).to("cuda")
     losses = []
     for kind in (EagerStep, CapturedStep):
