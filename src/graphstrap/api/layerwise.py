@@ -30,7 +30,7 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.graph.blocks import Block, SparseMatrix, take_rows
 from graphstrap.io.files import DoneBlocks, make_array_file
-from graphstrap.nn.encoders.gcn import GCN, _Finish, standardize
+from graphstrap.nn.encoders.gcn import GCN, Epilogue, standardize
 from graphstrap.nn.encoders.mlp import MLP
 from graphstrap.ops.memory import free_memory
 from graphstrap.train.parallel.workers import ALONE, Workers
@@ -42,7 +42,7 @@ ROWS_PER_BLOCK = 1 << 16
 def has_layers(encoder: nn.Module) -> bool:
     """Whether this encoder's layers are known here, each a function of a node's own row once neighbours are summed."""
     return isinstance(encoder, GCN | MLP) and not any(
-        isinstance(module, _Finish) and module.is_per_graph for module in encoder.layers
+        isinstance(module, Epilogue) and module.is_per_graph for module in encoder.layers
     )
 
 

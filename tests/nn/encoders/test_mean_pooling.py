@@ -11,7 +11,7 @@ from torch import Tensor
 
 from graphstrap.errors import InputError
 from graphstrap.io.pyg import import_pyg
-from graphstrap.nn.encoders.gcn import _Finish
+from graphstrap.nn.encoders.gcn import Epilogue
 from graphstrap.nn.encoders.mean_pooling import MeanPooling
 from graphstrap.run.recipe import Recipe
 
@@ -46,7 +46,7 @@ def test_forward_is_the_papers_equations(root_weight: bool) -> None:
 
 def test_whole_graph_layer_norm_is_pygs() -> None:
     graph, h = make_random_graph(num_nodes=20, num_edges=60, seed=2), 3 * torch.randn(20, 5) + 1
-    finish, norm = _Finish(5, "graph", 0.99), import_pyg("nn").LayerNorm(5, mode="graph")
+    finish, norm = Epilogue(5, "graph", 0.99), import_pyg("nn").LayerNorm(5, mode="graph")
     ours: Any = finish.norm
     with torch.no_grad():
         ours.weight.copy_(torch.rand(5))

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from graphstrap.graph import CLEAN, Graph, View
 from graphstrap.nn.encoders import Encoder
 from graphstrap.nn.encoders.edges import edge_inputs
-from graphstrap.nn.encoders.gcn import _join, _project, glorot, standardize
+from graphstrap.nn.encoders.gcn import glorot, join_blocks, project_block, standardize
 from graphstrap.ops import Scores, attend, attend_features, attention_weights, edge_means
 from graphstrap.run.recipe import ENCODERS, EncoderSettings
 from graphstrap.run.settings import setting
@@ -175,7 +175,7 @@ class _Layer(nn.Module):
         """The layer's input times its weight; the graph's features times theirs in the first layer."""
         if h is not None:
             return h @ weights[0]
-        return _join([_project(graph, view, weight, block) for block, weight in enumerate(weights)])
+        return join_blocks([project_block(graph, view, weight, block) for block, weight in enumerate(weights)])
 
     def _standard_weights(self) -> list[Tensor]:
         return [standardize(w) if self.weight_standardization else w for w in self.weights]

@@ -95,20 +95,20 @@ class GCN(Encoder):
         first, rest = layer_sizes[0], pairwise(layer_sizes)
         self.input_weights = nn.ParameterList(glorot(max(1, size), first, generator) for size in input_sizes)
         self.weights = nn.ParameterList(glorot(size_in, size_out, generator) for size_in, size_out in rest)
-        self.layers = nn.ModuleList(_Finish(size, norm, batch_norm_decay, bias) for size in layer_sizes)
+        self.layers = nn.ModuleList(Epilogue(size, norm, batch_norm_decay, bias) for size in layer_sizes)
         if linear_end:
             self.layers[-1] = _LinearEnd(self.embedding_size)
         self.weight_standardization = weight_standardization
 
     def forward(self, graph: Graph, view: View = CLEAN) -> Tensor:
         blocks = enumerate(self.input_weights)
-        h = _join([_project(graph, view, weight, block) for block, weight in blocks])  # (N, D_1)
-        for index, finish in enumerate(self.layers):
+        h = join_blocks([project_block(graph, view, weight, block) for block, weight in blocks])  # (N, D_1)
+        for index, epilogue in enumerate(self.layers):
             if index:
                 h = h @ self.weight(index)
             h = propagate(graph, view.masks, h)
             graph = graph.inner
-            h = finish(_first_rows(h, graph.num_nodes), graph)
+            h = epilogue(_first_rows(h, graph.num_nodes), graph)
         return h
 
     def encode_both(self, target: nn.Module, graph: Graph, view: View) -> tuple[Tensor, Tensor]:
@@ -116,15 +116,15 @@ class GCN(Encoder):
         if not isinstance(target, GCN):
             return super().encode_both(target, graph, view)
         weights = zip(self.input_weights, target.input_weights, strict=True)
-        pairs = [_project_both(graph, view, weight, other, block) for block, (weight, other) in enumerate(weights)]
-        h, t = (_join(blocks) for blocks in zip(*pairs, strict=True))
-        for index, (finish, target_finish) in enumerate(zip(self.layers, target.layers, strict=True)):
+        pairs = [project_block_both(graph, view, weight, other, block) for block, (weight, other) in enumerate(weights)]
+        h, t = (join_blocks(blocks) for blocks in zip(*pairs, strict=True))
+        for index, (epilogue, target_epilogue) in enumerate(zip(self.layers, target.layers, strict=True)):
             if index:
                 h, t = h @ self.weight(index), t @ target.weight(index)
             h, t = propagate_both(graph, view.masks, h, t)
             graph = graph.inner
             h, t = _first_rows(h, graph.num_nodes), _first_rows(t, graph.num_nodes)
-            h, t = finish(h, graph), target_finish(t, graph)
+            h, t = epilogue(h, graph), target_epilogue(t, graph)
         return h, t.detach()
 
     def weight(self, index: int) -> Tensor:
@@ -138,11 +138,11 @@ def _first_rows(h: Tensor, number: int) -> Tensor:
     return h if len(h) == number else h[:number]
 
 
-def _join(blocks: Sequence[Tensor]) -> Tensor:
+def join_blocks(blocks: Sequence[Tensor]) -> Tensor:
     return blocks[0] if len(blocks) == 1 else torch.cat(list(blocks))
 
 
-def _project(graph: Graph, view: View, weight: Tensor, block: int) -> Tensor:
+def project_block(graph: Graph, view: View, weight: Tensor, block: int) -> Tensor:
     """A node type's features times its weight; a type without features gets the same learned vector everywhere."""
     if graph.features[block] is None:
         return weight.expand(graph.type_offsets[block + 1] - graph.type_offsets[block], -1)
@@ -150,9 +150,9 @@ def _project(graph: Graph, view: View, weight: Tensor, block: int) -> Tensor:
     return projected.index_select(0, shuffled_rows(graph, view, block)) if view.spec.shuffle_nodes else projected
 
 
-def _project_both(graph: Graph, view: View, weight: Tensor, other: Tensor, block: int) -> tuple[Tensor, Tensor]:
+def project_block_both(graph: Graph, view: View, weight: Tensor, other: Tensor, block: int) -> tuple[Tensor, Tensor]:
     if graph.features[block] is None or view.spec.shuffle_nodes:
-        return _project(graph, view, weight, block), _project(graph, view, other, block)
+        return project_block(graph, view, weight, block), project_block(graph, view, other, block)
     return project_both(graph, view.masks, weight, other, block=block)
 
 
@@ -170,7 +170,7 @@ def shuffled_rows(graph: Graph, view: View, block: int) -> Tensor:
     return torch.empty_like(givers).scatter_(0, receivers, givers)
 
 
-class _Finish(nn.Module):
+class Epilogue(nn.Module):
     """Bias, normalisation and PReLU with one shared slope. Batch norm removes any bias, so it gets none; where none is
     wanted it stays 0. The norm over each graph needs to know the graph, the others do not."""
 
@@ -207,7 +207,7 @@ class _Finish(nn.Module):
 
 
 class _LinearEnd(nn.Module):
-    """A bias, in the place of `_Finish`."""
+    """A bias, in the place of `Epilogue`."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -234,7 +234,7 @@ def standardize(weight: Tensor) -> Tensor:
 
 def project_features(graph: Graph, weights: Iterable[Tensor], view: View = CLEAN) -> Tensor:
     """(N, D) the features of all nodes, in the order that the view gives them, times a weight for each node type."""
-    return _join([_project(graph, view, weight, block) for block, weight in enumerate(weights)])
+    return join_blocks([project_block(graph, view, weight, block) for block, weight in enumerate(weights)])
 
 
 def convolve(encoder: GCN, graph: Graph, tables: Sequence[Tensor], spread: Callable[[Tensor], Tensor]) -> list[Tensor]:
@@ -242,11 +242,11 @@ def convolve(encoder: GCN, graph: Graph, tables: Sequence[Tensor], spread: Calla
 
     `spread` takes the place of A_hat: h (N, K D) -> (N, K D), with all K tables side by side.
     """
-    for index, finish in enumerate(encoder.layers):
+    for index, epilogue in enumerate(encoder.layers):
         if index:
             tables = [h @ encoder.weight(index) for h in tables]
         wide = spread(torch.cat(list(tables), dim=1))
-        tables = [finish(h.contiguous(), graph) for h in wide.chunk(len(tables), dim=1)]
+        tables = [epilogue(h.contiguous(), graph) for h in wide.chunk(len(tables), dim=1)]
     return list(tables)
 
 

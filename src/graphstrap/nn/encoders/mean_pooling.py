@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from graphstrap.errors import InputError
 from graphstrap.graph import CLEAN, Graph, View
 from graphstrap.nn.encoders import Encoder
-from graphstrap.nn.encoders.gcn import _Finish, _join, _project, glorot, standardize
+from graphstrap.nn.encoders.gcn import Epilogue, glorot, join_blocks, project_block, standardize
 from graphstrap.ops import propagate
 from graphstrap.run.recipe import ENCODERS, EncoderSettings, Recipe
 from graphstrap.run.settings import setting
@@ -94,7 +94,7 @@ class MeanPooling(Encoder):
         self.weights = nn.ParameterList(glorot(hidden, size, generator) for size in rest)
         self.roots = nn.ParameterList(glorot(hidden, size, generator) for size in rest) if root_weight else None
         self.skips = nn.ModuleList(blocks(hidden) for _ in rest)
-        self.layers = nn.ModuleList(_Finish(size, norm, batch_norm_decay, bias) for size in layer_sizes)
+        self.layers = nn.ModuleList(Epilogue(size, norm, batch_norm_decay, bias) for size in layer_sizes)
 
     def forward(self, graph: Graph, view: View = CLEAN) -> Tensor:
         z = propagate(graph, view.masks, _features(graph, view, self.input_weights), norm="mean")
@@ -119,4 +119,4 @@ class MeanPooling(Encoder):
 
 def _features(graph: Graph, view: View, weights: Iterable[Tensor]) -> Tensor:
     """The features of every node type times its weight, as one table."""
-    return _join([_project(graph, view, weight, block) for block, weight in enumerate(weights)])
+    return join_blocks([project_block(graph, view, weight, block) for block, weight in enumerate(weights)])

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from graphstrap.graph import CLEAN, Graph, View
 from graphstrap.graph.keep import drop_threshold, keep
 from graphstrap.nn.encoders import Encoder
-from graphstrap.nn.encoders.gcn import _Finish, _join, _project, glorot, standardize
+from graphstrap.nn.encoders.gcn import Epilogue, glorot, join_blocks, project_block, standardize
 from graphstrap.run.recipe import ENCODERS, EncoderSettings
 from graphstrap.run.settings import setting
 
@@ -60,19 +60,19 @@ class MLP(Encoder):
         first, rest = layer_sizes[0], pairwise(layer_sizes)
         self.input_weights = nn.ParameterList(glorot(max(1, size), first, generator) for size in input_sizes)
         self.weights = nn.ParameterList(glorot(size_in, size_out, generator) for size_in, size_out in rest)
-        self.layers = nn.ModuleList(_Finish(size, norm, batch_norm_decay) for size in layer_sizes)
+        self.layers = nn.ModuleList(Epilogue(size, norm, batch_norm_decay) for size in layer_sizes)
         self.weight_standardization, self.dropout_prob = weight_standardization, dropout_prob
 
     def forward(self, graph: Graph, view: View = CLEAN) -> Tensor:
         blocks = enumerate(self.input_weights)
-        h = _join([_project(graph, view, weight, block) for block, weight in blocks])  # (N, D_1)
-        for index, finish in enumerate(self.layers):
+        h = join_blocks([project_block(graph, view, weight, block) for block, weight in blocks])  # (N, D_1)
+        for index, epilogue in enumerate(self.layers):
             if index:
                 weight = self.weights[index - 1]
                 prob = self.dropout_prob if self.training else 0.0
                 h = dropout(h, prob, seed=view.seed, layer=index)
                 h = h @ (standardize(weight) if self.weight_standardization else weight)
-            h = finish(h, graph)
+            h = epilogue(h, graph)
         return h
 
 

@@ -33,7 +33,7 @@ from graphstrap.errors import InputError
 from graphstrap.graph import CLEAN, Graph, View
 from graphstrap.nn.encoders import Encoder
 from graphstrap.nn.encoders.edges import edge_inputs
-from graphstrap.nn.encoders.gcn import _join, _project, glorot
+from graphstrap.nn.encoders.gcn import glorot, join_blocks, project_block
 from graphstrap.ops import bias_prelu, edges_from_nodes, linear, linear_prelu, nodes_from_edges, product_dtype
 from graphstrap.ops.memory import free_memory
 from graphstrap.run.recipe import ENCODERS, EncoderSettings, Recipe
@@ -108,7 +108,9 @@ class MPNN(Encoder):
 
     def forward(self, graph: Graph, view: View = CLEAN) -> Tensor:
         blocks = enumerate(zip(self.input_weights, self.type_biases, strict=True))
-        h = _join([_project(graph, view, weight, block) + bias for block, (weight, bias) in blocks])  # (N, D)
+        h = join_blocks(
+            [project_block(graph, view, weight, block) + bias for block, (weight, bias) in blocks]
+        )  # (N, D)
         h = self.norms[0](h)
         edges, scales = edge_inputs(graph, self.edge_size), self._scales(graph, view)
         is_made_again = torch.is_grad_enabled() and not self._fits(graph)
