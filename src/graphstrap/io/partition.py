@@ -1,10 +1,17 @@
 """Cutting a graph into parts of about the same size, so that few edges join different parts.
 
     metis       METIS by way of pymetis (extra `partition`): the fewest cut edges, in memory, about 80 bytes an edge
-    streaming   LDG, a chunk of nodes at a time, over and over: 16 bytes a node, and a chunk of edges
+    streaming   LDG (Stanton and Kliot, KDD 2012), a chunk of nodes at a time, several times over all of them: 16 bytes
+                a node, and a chunk of edges
     random      a hash of the node: what the other two are compared with
 
-The size of a node is the bytes that its rows and features take, so parts are equal in what a host must hold.
+The size of a node is the bytes that its rows and features take, so parts are equal in what a host must hold. In LDG, a
+node goes to the part where most of its neighbours are, as long as there is room:
+
+    part(v)  =  argmax over p of   neighbours(v, p) * (1 - size(p) / room)      size < room = (1 + slack) * total / P
+
+Nodes of a chunk choose at the same time, by the sizes of the chunk before; those that find no room go where there is
+most. From the second time through, all neighbours have a part.
 """
 
 from __future__ import annotations
@@ -24,22 +31,140 @@ from graphstrap.graph.keep import hash32
 from graphstrap.io.parts import MAX_PARTS
 from graphstrap.io.store_format import Report
 
-# LDG, a streaming partitioner (Stanton and Kliot, KDD 2012), a chunk of nodes at a time, several times through.
-#
-# A node goes to the part where most of its neighbours are, as long as there is room:
-#
-# part(v)  =  argmax over p of   neighbours(v, p) * (1 - size(p) / room)      size < room = (1 + slack) * total / P
-#
-# Nodes of a chunk choose at the same time, by the sizes of the chunk before; those who find no room left go where there
-# is most. From the second time through, all neighbours have a part.
-
-
+PARTITIONERS = ("auto", "metis", "streaming", "random")
+MOST_METIS_EDGES = 1 << 28  # beyond, memory is the limit: the streaming partitioner takes over
+_BYTES_A_ROW = 3 * 8  # indptr, first_edges, nodes
 SLACK = 0.05  # how much larger than the mean a part may be
 NUM_PASSES = 5
 _EDGES_AT_ONCE = 1 << 22
 
 
-def streaming(graph: Graph, weights: Tensor, num_parts: int, *, seed: int, report: Report) -> Tensor:
+@dataclass(frozen=True)
+class Cut:
+    """How a graph was cut. Shares of all directed edges, and of the mean part."""
+
+    partitioner: str
+    num_parts: int
+    edge_cut: float  # the share of edges that join different parts
+    node_balance: float  # the largest part's nodes over the mean
+    byte_balance: float  # likewise of the bytes that it holds
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.num_parts} parts ({self.partitioner}): {100 * self.edge_cut:.1f} % of the edges join different "
+            f"parts; the largest part has {self.node_balance:.2f} times the mean's nodes and {self.byte_balance:.2f} "
+            "times its bytes"
+        )
+
+
+def partition(
+    graph: Graph,
+    num_parts: int,
+    *,
+    how: str = "auto",
+    seed: int = 0,
+    report: Report = lambda stage, fraction: None,
+) -> tuple[Tensor, Cut]:
+    """(N,) the part of each node, as uint8 (int16 from 257 parts on), and how good it is."""
+    if not 2 <= num_parts <= min(MAX_PARTS, graph.num_nodes):
+        most = min(MAX_PARTS, graph.num_nodes)
+        raise InputError(f"--partitions must be from 2 to {most}, for {graph.num_nodes:,} nodes: got {num_parts}")
+    how = choose_partitioner(how, graph)
+    weights = node_bytes(graph)
+    if how == "metis":
+        report("partitioning", 0.0)
+        part_of = _metis(graph, weights, num_parts, seed=seed)
+    elif how == "streaming":
+        part_of = _streaming(graph, weights, num_parts, seed=seed, report=report)
+    else:
+        part_of = hash32(torch.arange(graph.num_nodes), seed) % num_parts
+    part_of = _without_empty(part_of, num_parts)
+    part_of = part_of.to(torch.uint8 if num_parts <= 256 else torch.int16)
+    return part_of, measure_cut(graph, part_of, num_parts, weights=weights, how=how)
+
+
+def choose_partitioner(how: str, graph: Graph) -> str:
+    if how not in PARTITIONERS:
+        raise InputError(f"--partitioner must be one of {', '.join(PARTITIONERS)}, got {how!r}")
+    has_metis = find_spec("pymetis") is not None
+    if how == "metis" and not has_metis:
+        raise InputError("METIS is not installed: pip install 'graphstrap[partition]', or take --partitioner streaming")
+    if how == "auto":
+        return "metis" if has_metis and graph.num_edges <= MOST_METIS_EDGES else "streaming"
+    return how
+
+
+def node_bytes(graph: Graph) -> Tensor:
+    """(N,) what each node takes in its part, its edges included."""
+    columns = (graph.indices, graph.edge_types, graph.edge_weights, graph.edge_times, graph.edge_columns)
+    bytes_an_edge = sum(column.nbytes for column in columns if column is not None) // max(1, graph.num_edges)
+    total = _BYTES_A_ROW + graph.in_degrees * max(1, bytes_an_edge)
+    for t, block in enumerate(graph.features):
+        rows = slice(graph.type_offsets[t], graph.type_offsets[t + 1])
+        if isinstance(block, SparseMatrix):
+            total[rows] += 8 * block.indptr.diff()
+        elif block is not None:
+            tensors = [block.codes] if isinstance(block, QuantisedMatrix) else block_tensors(block)
+            total[rows] += sum(tensor.shape[1] * tensor.element_size() for tensor in tensors)
+    return total
+
+
+def measure_cut(graph: Graph, part_of: Tensor, num_parts: int, *, weights: Tensor, how: str) -> Cut:
+    owners, num_cut = part_of.to(torch.int32), 0
+    for first, last in row_chunks(graph.indptr):
+        sources = graph.indices[int(graph.indptr[first]) : int(graph.indptr[last])].long()
+        targets = torch.repeat_interleave(owners[first:last], graph.indptr[first : last + 1].diff())
+        num_cut += int((owners.index_select(0, sources) != targets).sum())
+    nodes = torch.bincount(owners, minlength=num_parts).double()
+    sizes = torch.zeros(num_parts, dtype=torch.int64).index_add_(0, owners, weights).double()
+    return Cut(
+        how,
+        num_parts,
+        edge_cut=num_cut / max(1, graph.num_edges),
+        node_balance=float(nodes.max() / nodes.mean()),
+        byte_balance=float(sizes.max() / sizes.mean()),
+    )
+
+
+def _metis(graph: Graph, weights: Tensor, num_parts: int, *, seed: int) -> Tensor:
+    import pymetis
+
+    indptr, indices = graph.indptr, graph.indices
+    if not graph.is_symmetric:  # METIS cuts undirected graphs: add what comes from the other side
+        back = graph.transpose
+        both = Graph.from_edges(
+            torch.cat([indices.long(), back.indices.long()]),
+            torch.cat([graph.targets, torch.repeat_interleave(torch.arange(graph.num_nodes), back.indptr.diff())]),
+            num_nodes=graph.num_nodes,
+            directed=True,
+        )
+        indptr, indices = both.indptr, both.indices
+    unit = max(1, min(1000, 2**30 // graph.num_nodes))  # of the mean; METIS adds them up in 32 bits
+    scaled = (weights.double() * unit / weights.double().mean()).long().clamp(min=1)
+    found = pymetis.part_graph(
+        num_parts,
+        pymetis.CSRAdjacency(indptr.numpy(), indices.numpy()),
+        vweights=scaled.numpy(),
+        options=pymetis.Options(seed=seed, ufactor=int(1000 * SLACK)),
+    )
+    return torch.as_tensor(found.vertex_part, dtype=torch.int64)
+
+
+def _without_empty(part_of: Tensor, num_parts: int) -> Tensor:
+    """Every part gets a node: an empty one takes one of the largest's."""
+    counts = torch.bincount(part_of, minlength=num_parts)
+    for empty in (counts == 0).nonzero().squeeze(1).tolist():
+        largest = int(counts.argmax())
+        part_of[(part_of == largest).nonzero()[0]] = empty
+        counts[largest] -= 1
+        counts[empty] += 1
+    return part_of
+
+
+def _streaming(graph: Graph, weights: Tensor, num_parts: int, *, seed: int, report: Report) -> Tensor:
     """(N,) the part of each node; `weights` are the nodes' sizes."""
     part_of = torch.full((graph.num_nodes,), -1, dtype=torch.int64)
     room = (1 + SLACK) * float(weights.double().sum()) / num_parts
@@ -101,142 +226,12 @@ def _fill(sizes: Tensor, size: Tensor, room: float) -> Tensor:
     return torch.searchsorted(ends, middle).clamp(max=len(sizes) - 1)
 
 
-def row_chunks(indptr: Tensor, most_rows: int) -> Iterator[tuple[int, int]]:
-    """Successive rows: at most so many, of at most so many edges, at least one."""
+def row_chunks(indptr: Tensor, most_rows: int | None = None) -> Iterator[tuple[int, int]]:
+    """First and last row of successive chunks with a bounded number of edges, and of rows; at least one row each."""
     first, num_rows = 0, len(indptr) - 1
     while first < num_rows:
         wanted = indptr[first] + _EDGES_AT_ONCE
         by_edges = max(first + 1, int(torch.searchsorted(indptr, wanted, right=True)) - 1)
-        last = min(num_rows, first + most_rows, by_edges)
+        last = min(num_rows, first + (most_rows or num_rows), by_edges)
         yield first, last
         first = last
-
-
-PARTITIONERS = ("auto", "metis", "streaming", "random")
-MOST_METIS_EDGES = 1 << 28  # beyond, memory is the limit: the streaming partitioner takes over
-_BYTES_A_ROW = 3 * 8  # indptr, first_edges, nodes
-
-
-@dataclass(frozen=True)
-class Cut:
-    """How a graph was cut. Shares of all directed edges, and of the mean part."""
-
-    partitioner: str
-    num_parts: int
-    edge_cut: float  # the share of edges that join different parts
-    node_balance: float  # the largest part's nodes over the mean
-    byte_balance: float  # likewise of the bytes that it holds
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def __str__(self) -> str:
-        return (
-            f"{self.num_parts} parts ({self.partitioner}): {100 * self.edge_cut:.1f} % of the edges join different "
-            f"parts; the largest part has {self.node_balance:.2f} times the mean's nodes and {self.byte_balance:.2f} "
-            "times its bytes"
-        )
-
-
-def partition(
-    graph: Graph,
-    num_parts: int,
-    *,
-    how: str = "auto",
-    seed: int = 0,
-    report: Report = lambda stage, fraction: None,
-) -> tuple[Tensor, Cut]:
-    """(N,) the part of each node, as uint8 (int16 from 257 parts on), and how good it is."""
-    if not 2 <= num_parts <= min(MAX_PARTS, graph.num_nodes):
-        most = min(MAX_PARTS, graph.num_nodes)
-        raise InputError(f"--partitions must be from 2 to {most}, for {graph.num_nodes:,} nodes: got {num_parts}")
-    how = choose_partitioner(how, graph)
-    weights = node_bytes(graph)
-    if how == "metis":
-        report("partitioning", 0.0)
-        part_of = _metis(graph, weights, num_parts, seed=seed)
-    elif how == "streaming":
-        part_of = streaming(graph, weights, num_parts, seed=seed, report=report)
-    else:
-        part_of = hash32(torch.arange(graph.num_nodes), seed) % num_parts
-    part_of = _without_empty(part_of, num_parts)
-    part_of = part_of.to(torch.uint8 if num_parts <= 256 else torch.int16)
-    return part_of, measure_cut(graph, part_of, num_parts, weights=weights, how=how)
-
-
-def choose_partitioner(how: str, graph: Graph) -> str:
-    if how not in PARTITIONERS:
-        raise InputError(f"--partitioner must be one of {', '.join(PARTITIONERS)}, got {how!r}")
-    has_metis = find_spec("pymetis") is not None
-    if how == "metis" and not has_metis:
-        raise InputError("METIS is not installed: pip install 'graphstrap[partition]', or take --partitioner streaming")
-    if how == "auto":
-        return "metis" if has_metis and graph.num_edges <= MOST_METIS_EDGES else "streaming"
-    return how
-
-
-def node_bytes(graph: Graph) -> Tensor:
-    """(N,) what each node takes in its part, its edges included."""
-    columns = (graph.indices, graph.edge_types, graph.edge_weights, graph.edge_times, graph.edge_columns)
-    bytes_an_edge = sum(column.nbytes for column in columns if column is not None) // max(1, graph.num_edges)
-    total = _BYTES_A_ROW + graph.in_degrees * max(1, bytes_an_edge)
-    for t, block in enumerate(graph.features):
-        rows = slice(graph.type_offsets[t], graph.type_offsets[t + 1])
-        if isinstance(block, SparseMatrix):
-            total[rows] += 8 * block.indptr.diff()
-        elif block is not None:
-            tensors = [block.codes] if isinstance(block, QuantisedMatrix) else block_tensors(block)
-            total[rows] += sum(tensor.shape[1] * tensor.element_size() for tensor in tensors)
-    return total
-
-
-def measure_cut(graph: Graph, part_of: Tensor, num_parts: int, *, weights: Tensor, how: str) -> Cut:
-    owners, num_cut = part_of.to(torch.int32), 0
-    for first, last in row_chunks(graph.indptr, graph.num_nodes):
-        sources = graph.indices[int(graph.indptr[first]) : int(graph.indptr[last])].long()
-        targets = torch.repeat_interleave(owners[first:last], graph.indptr[first : last + 1].diff())
-        num_cut += int((owners.index_select(0, sources) != targets).sum())
-    nodes = torch.bincount(owners, minlength=num_parts).double()
-    sizes = torch.zeros(num_parts, dtype=torch.int64).index_add_(0, owners, weights).double()
-    return Cut(
-        how,
-        num_parts,
-        edge_cut=num_cut / max(1, graph.num_edges),
-        node_balance=float(nodes.max() / nodes.mean()),
-        byte_balance=float(sizes.max() / sizes.mean()),
-    )
-
-
-def _metis(graph: Graph, weights: Tensor, num_parts: int, *, seed: int) -> Tensor:
-    import pymetis
-
-    indptr, indices = graph.indptr, graph.indices
-    if not graph.is_symmetric:  # METIS cuts undirected graphs: add what comes from the other side
-        back = graph.transpose
-        both = Graph.from_edges(
-            torch.cat([indices.long(), back.indices.long()]),
-            torch.cat([graph.targets, torch.repeat_interleave(torch.arange(graph.num_nodes), back.indptr.diff())]),
-            num_nodes=graph.num_nodes,
-            directed=True,
-        )
-        indptr, indices = both.indptr, both.indices
-    unit = max(1, min(1000, 2**30 // graph.num_nodes))  # of the mean; METIS adds them up in 32 bits
-    scaled = (weights.double() * unit / weights.double().mean()).long().clamp(min=1)
-    found = pymetis.part_graph(
-        num_parts,
-        pymetis.CSRAdjacency(indptr.numpy(), indices.numpy()),
-        vweights=scaled.numpy(),
-        options=pymetis.Options(seed=seed, ufactor=int(1000 * SLACK)),
-    )
-    return torch.as_tensor(found.vertex_part, dtype=torch.int64)
-
-
-def _without_empty(part_of: Tensor, num_parts: int) -> Tensor:
-    """Every part gets a node: an empty one takes one of the largest's."""
-    counts = torch.bincount(part_of, minlength=num_parts)
-    for empty in (counts == 0).nonzero().squeeze(1).tolist():
-        largest = int(counts.argmax())
-        part_of[(part_of == largest).nonzero()[0]] = empty
-        counts[largest] -= 1
-        counts[empty] += 1
-    return part_of

@@ -1,4 +1,4 @@
-"""Dense features on their way into a store: fewer columns, fewer bits, and none that are missing, a chunk at a time.
+"""Dense features on their way into a store: fewer columns, fewer bits, and none that are missing, chunk by chunk.
 
 PCA         mean and covariance add up over the chunks in float64; then every chunk is projected
 uint8       the least and the largest value of each column are found first; then every chunk is rounded
@@ -102,8 +102,7 @@ def _derive(
     directions = [(_tensor(builder, f"{d}indptr"), _tensor(builder, f"{d}indices")) for d in ("", "out_")]
     block: Tensor | QuantisedMatrix = _tensor(builder, f"features.{origin}")
     if described["kind"] == "quantised":
-        parts = (_tensor(builder, f"features.{origin}{part}") for part in ("", ".scale", ".offset"))
-        block = QuantisedMatrix(*parts)
+        block = QuantisedMatrix(*(_tensor(builder, f"features.{origin}{one}") for one in ("", ".scale", ".offset")))
     rows = type_offsets[kind], type_offsets[kind + 1]
     width = int(described["columns"])
     max_edges = max(1, job.chunk_bytes // (16 * max(1, width)))
@@ -175,7 +174,7 @@ def _chunks(raw: Array, job: FeatureJob, stage: str, report: Report) -> Any:
     """Rows as float32, all of them finite."""
     step = max(1, job.chunk_bytes // (32 * max(1, int(raw.shape[1]))))
     for begin in range(0, len(raw), step):
-        with np.errstate(over="ignore"):  # what is too large becomes infinite
+        with np.errstate(over="ignore"):  # too large a number becomes infinite
             chunk = torch.from_numpy(np.array(raw[begin : begin + step], dtype=np.float32))
         if not bool(chunk.isfinite().all()):
             row = begin + int((~chunk.isfinite()).any(1).nonzero()[0])

@@ -8,7 +8,7 @@ cache where it fits.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,11 +27,11 @@ from graphstrap.graph.blocks import (
     sample_rows,
 )
 from graphstrap.io.arrays import dtype_name
+from graphstrap.io.partition import row_chunks
 from graphstrap.io.parts import PART_FILE, PART_FORMAT, PARTS_FILE, PARTS_FORMAT, digest_of, part_name
 from graphstrap.io.store_format import SPLITS, Report, StoreBuilder, build_store, describe, edge_type_dtype
 
 NUM_HOT = 1 << 20  # how many of the busiest nodes are named
-_EDGES_AT_ONCE = 1 << 22
 _BYTES_AT_ONCE = 1 << 26
 _NODE_COLUMNS, _EDGE_COLUMNS = ("labels", "node_times"), ("edge_weights", "edge_times", "edge_columns")
 
@@ -163,19 +163,9 @@ def _write_edges(builder: StoreBuilder, graph: Graph, nodes: Tensor, indptr: Ten
         )
     for name, (column, dtype, change) in columns.items():
         with builder.array(name, dtype=dtype, columns=tuple(column.shape[1:])) as writer:
-            for chunk in _row_chunks(indptr):
-                edges = row_positions(graph.indptr, nodes[chunk])
+            for first, last in row_chunks(indptr):
+                edges = row_positions(graph.indptr, nodes[first:last])
                 writer.append(change(column.index_select(0, edges)))
-
-
-def _row_chunks(indptr: Tensor) -> Iterator[slice]:
-    """Successive rows of at most so many edges, or one row."""
-    first, num_rows = 0, len(indptr) - 1
-    while first < num_rows:
-        wanted = indptr[first] + _EDGES_AT_ONCE
-        last = min(num_rows, max(first + 1, int(torch.searchsorted(indptr, wanted, right=True)) - 1))
-        yield slice(first, last)
-        first = last
 
 
 def _write_block(builder: StoreBuilder, name: str, block: Block, rows: Tensor) -> None:
@@ -183,11 +173,11 @@ def _write_block(builder: StoreBuilder, name: str, block: Block, rows: Tensor) -
         counts = block.indptr.index_select(0, rows + 1) - block.indptr.index_select(0, rows)
         indptr = row_starts(counts)
         builder.write(f"{name}.indptr", indptr)
-        for part in ("indices", "values"):
-            column = getattr(block, part)
-            with builder.array(f"{name}.{part}", dtype=dtype_name(column)) as writer:
-                for chunk in _row_chunks(indptr):
-                    writer.append(column.index_select(0, row_positions(block.indptr, rows[chunk])))
+        for member in ("indices", "values"):
+            column = getattr(block, member)
+            with builder.array(f"{name}.{member}", dtype=dtype_name(column)) as writer:
+                for first, last in row_chunks(indptr):
+                    writer.append(column.index_select(0, row_positions(block.indptr, rows[first:last])))
         return
     if isinstance(block, QuantisedMatrix):
         builder.write(f"{name}.scale", block.scale)

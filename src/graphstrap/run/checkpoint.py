@@ -1,4 +1,8 @@
-"""Checkpoint: parameters and optimiser state of a training that is to go on, in one file, replaced atomically."""
+"""Named tensors in one safetensors file, and the checkpoint of a training: parameters and optimiser state.
+
+A file is written atomically, with its kind and a checksum, and read back with both checked. Nothing is unpickled; a
+truncated, damaged or foreign file gives an InputError.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +23,9 @@ from graphstrap.errors import InputError
 from graphstrap.io.files import atomic_write, check_readable
 from graphstrap.ops.adamw import AdamW
 
-# Named tensors in one safetensors file: written atomically, with a kind and a checksum, read back with both checked.
-#
-# Nothing is ever unpickled. A truncated, damaged or foreign file gives an InputError.
-
-
 _KEY = "graphstrap"
 _ADVICE = "restore it from a copy, or fit again"
+T = TypeVar("T")
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor], *, kind: str, info: dict[str, Any]) -> None:
@@ -41,8 +41,7 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], *, kind: str, info: dic
 
 
 def load_tensors(path: Path, *, kind: str, advice: str = _ADVICE) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and the JSON object, after checking that the file is of this kind and undamaged; `advice` is for one
-    that is not."""
+    """The tensors and the JSON object of an undamaged file of this kind; `advice` ends the message about any other."""
     with _opened(path, advice) as file:
         metadata = _metadata(file, path, kind)
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -66,7 +65,7 @@ def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
 
 @contextmanager
 def _opened(path: Path, advice: str) -> Iterator[Any]:
-    """The file, to be read; what is wrong with it is one sentence."""
+    """The file, open for reading; a damaged one gives an InputError of one sentence."""
     check_readable(path)
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
@@ -97,9 +96,6 @@ def _checksum(tensors: dict[str, Tensor], info: dict[str, Any]) -> str:
 
 def _first_line(error: BaseException) -> str:
     return (str(error) or type(error).__name__).splitlines()[0]
-
-
-T = TypeVar("T")
 
 
 def write_checkpoint(path: Path, module: nn.Module, optimizer: AdamW, *, info: dict[str, Any]) -> None:
@@ -141,7 +137,7 @@ def load_state(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> Non
 
 
 def _check_moments(saved: dict[str, Tensor], parameter: Tensor, path: Path) -> None:
-    """Whether these are the optimiser's numbers for this parameter."""
+    """Refuse optimiser state that does not fit this parameter."""
     wanted = {"step": ((), torch.float32)} | {
         name: (tuple(parameter.shape), parameter.dtype) for name in ("exp_avg", "exp_avg_sq")
     }
@@ -150,5 +146,5 @@ def _check_moments(saved: dict[str, Tensor], parameter: Tensor, path: Path) -> N
 
 
 def with_prefix(tensors: Mapping[str, T], prefix: str) -> dict[str, T]:
-    """The tensors, or what else, whose names begin so, by the rest of their names."""
+    """The entries whose names begin with a prefix, by the rest of their names."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

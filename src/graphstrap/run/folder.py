@@ -1,5 +1,4 @@
-"""Run: the folder of one training run. Everything that is needed to look at it, to go on with it and to use what it
-learned.
+"""Run: the folder of one training run, with all that is needed to inspect it, go on with it and use what it learned.
 
     run.json                  format version, source of the graph, seed, graph statistics, environment, git state
     recipe.toml               every setting, resolved
@@ -188,8 +187,7 @@ class Run:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One training at a time in a folder. The system lets go of the lock when the process ends, however it ends.
-        Who holds it may ask for it again."""
+        """Allow one training at a time in a folder; its holder may ask for the lock again."""
         if self._is_locked:
             yield
             return
@@ -237,8 +235,8 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
 @contextmanager
 def removed_if_refused(folder: Path | None, runs: Sequence[Run | None]) -> Iterator[None]:
-    """A new folder goes again where the input turns out to be bad before any of its runs has taken a step: put right,
-    the same command finds its name free."""
+    """Remove a new folder if the input turns out to be bad before any of its runs has taken a step, so that the same
+    command, put right, finds its name free."""
     try:
         yield
     except InputError:
