@@ -23,8 +23,8 @@ from torch import Tensor
 
 from graphstrap.api.fitting import check_numbers
 from graphstrap.errors import InputError
-from graphstrap.evaluation.registry import Evaluation
-from graphstrap.evaluation.task import Split, fifths, published, run_generator, tenths
+from graphstrap.evaluation.registry import Evaluation, find_protocol
+from graphstrap.evaluation.task import Split, Task, run_generator
 from graphstrap.graph import Graph
 from graphstrap.graph.keep import child_seed
 from graphstrap.nn.features import FeatureTransform
@@ -96,12 +96,9 @@ def _draw_splits(graph: Graph, *, protocol: str, num_runs: int, seed: int) -> li
     if num_runs < 1:
         raise InputError(f"num_runs must be at least 1, got {num_runs}")
     check_numbers(graph)
-    labels = _labels(graph).cpu().numpy()
-    nodes = np.flatnonzero(labels >= 0)
-    if protocol == "public":
-        return [_mixed(split, labels, run) for run, split in enumerate(published(graph.splits, nodes))]
-    draw = tenths if protocol == "paper" else fifths
-    return [draw(nodes, run_generator(seed, run)) for run in range(num_runs)]
+    labels, known = _labels(graph).cpu().numpy(), find_protocol(protocol)
+    splits = known.splits(Task.without_vectors(graph, num_runs=num_runs, seed=seed))
+    return [_mixed(split, labels, run) for run, split in enumerate(splits)] if known.uses_published_splits else splits
 
 
 def _mixed(split: Split, labels: Index, run: int) -> Split:
@@ -153,7 +150,7 @@ def _labels(graph: Graph) -> Tensor:
 
 def _summary(protocol: str, splits: Sequence[Split], parts: Sequence[float], *, name: str, use: str) -> Evaluation:
     runs = [100.0 * part for part in parts]
-    is_public = protocol == "public"
+    is_public = find_protocol(protocol).uses_published_splits
     done = _DETAILS[protocol] if not is_public or all(len(split.val) for split in splits) else _HALVED_DETAIL
     kind = "published" if is_public else "random"
     detail = f"{name}, {done.format(use=use)}, {len(runs)} {kind} split{'s' if len(runs) > 1 else ''}"

@@ -192,10 +192,10 @@ class Task:
         return cls(vectors, labels, nodes, num_classes, graph.splits, num_runs, seed, solver)
 
     @classmethod
-    def without_vectors(cls, graph: Graph, *, seed: int = 0, several_labels: bool = False) -> Self:
+    def without_vectors(cls, graph: Graph, *, num_runs: int = 1, seed: int = 0, several_labels: bool = False) -> Self:
         """A task whose splits alone are of interest."""
         h = np.zeros((graph.num_nodes, 1), dtype=np.float32)
-        return cls.of(h, graph, seed=seed, several_labels=several_labels)
+        return cls.of(h, graph, num_runs=num_runs, seed=seed, several_labels=several_labels)
 
     def random_splits(self, draw: Callable[[Index, np.random.Generator], Split]) -> list[Split]:
         """One split a run by `tenths` or `fifths`."""
