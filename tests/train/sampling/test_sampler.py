@@ -358,8 +358,8 @@ def test_rows_sorted_otherwise_give_the_same_numbers_of_edges() -> None:
     graph = make_random_graph(num_nodes=200, num_edges=900, seed=2)
     grown = replace(graph, node_times=torch.arange(200))
     shuffled = replace(graph, node_times=torch.arange(200).flip(0))
-    assert Sampler(grown, [3], disjoint=True, by_time=True).rows.order is None
-    assert Sampler(shuffled, [3], disjoint=True, by_time=True).rows.order is not None
+    assert Sampler(grown, [3], disjoint=True, by_time=True).index.order is None
+    assert Sampler(shuffled, [3], disjoint=True, by_time=True).index.order is not None
 
 
 def test_bad_arguments_say_what_to_do() -> None:

@@ -1,4 +1,14 @@
-"""Drawing edges for a frontier: the reference, and the fast way on a CPU."""
+"""Drawing edges for a frontier: the reference, and the fast way on a CPU.
+
+Random choices are functions of hashes: the same on every device, in every order, at every time. `choose_positions`
+picks k of d without replacement by Floyd's algorithm: in O(k) however long the row is, and every subset is equally
+likely (to one part in 2**32 / d). Row by row, for i = 0 .. k - 1, with j = d - k + i:
+
+    t = uniform on 0 .. j          choose t, or j if t is chosen already
+
+`permuted` is a random order of 0 .. size - 1 that can be asked for any place without being made: a Feistel network on
+pairs of digits, in which a result beyond the end is sent through again.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +21,6 @@ from torch import Tensor
 
 from graphstrap.graph import Graph
 from graphstrap.graph.keep import LOW_32_BITS, child_seed, hash32, mix
-
-# Random choices that are functions of hashes: the same on every device, in every order, at every time.
-#
-# `choose_positions` picks k of d without replacement by Floyd's algorithm: in O(k) however long the row is, and every
-# subset is equally likely (to one part in 2**32 / d). Row by row, for i = 0 .. k - 1, with j = d - k + i:
-#
-# t = uniform on 0 .. j          choose t, or j if t is chosen already
-#
-# `permuted` is a random order of 0 .. size - 1 that can be asked for any place without being made: a Feistel network on
-# pairs of digits, in which a result beyond the end is sent through again.
-
 
 GOLDEN = 0x9E3779B9
 _NUM_ROUNDS = 6
@@ -67,22 +66,20 @@ def _feistel(numbers: Tensor, high: int, low: int, keys: list[int]) -> Tensor:
     return a * low + b
 
 
-# Where a node's neighbours of one relation stand, so that any of them can be reached in O(1).
-#
-# Rows of a graph are sorted by source. The sampler wants those of one relation side by side, and the older ones of them
-# first: `order` says how. A graph whose rows are in that order already (one relation and no times; or ids that grow
-# with time) needs none. The graph is looked at a block of rows at a time: it may be larger than memory.
-
-
 SourceTimes = Callable[[slice], Tensor]  # of some successive edges
 
 EDGES_PER_BLOCK = 1 << 26
+NOT_FOUND = torch.iinfo(torch.int32).max  # the place of a node that is not in a batch
 ALWAYS = torch.iinfo(torch.int64).min  # the time of a node that has none: never newer than a root
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
-    """A graph's edges by (node, relation, time).
+class NeighborIndex:
+    """Where a node's neighbours of one relation stand, so that any of them can be reached in O(1).
+
+    Rows of a graph are sorted by source. The sampler wants those of one relation side by side, and the older ones of
+    them first: `order` says how. A graph whose rows are in that order already (one relation and no times; or ids that
+    grow with time) needs none. The graph is looked at a block of rows at a time: it may be larger than memory.
 
     Args:
         indptr: (N + 1,) the graph's own.
@@ -100,7 +97,7 @@ class Rows:
     times: Tensor | None
 
     @classmethod
-    def of(cls, graph: Graph, *, with_times: bool) -> Rows:
+    def of(cls, graph: Graph, *, with_times: bool) -> NeighborIndex:
         times = node_times(graph) if with_times else None
         num_relations = num_relations_of(graph)
         source_times = None if times is None else lambda edges: times[graph.indices[edges].long()]
@@ -138,7 +135,7 @@ class Rows:
 
     def weight_starts(self, weights: Tensor) -> Tensor:
         """(E + 1,) what all edges at earlier places weigh. In double precision, which adds up ordinary weights without
-        rounding, so that parts of a graph say what the whole says."""
+        rounding, so that the parts of a graph say what the whole says."""
         ordered = weights if self.order is None else weights.index_select(0, self.order)
         return torch.nn.functional.pad(ordered.cumsum(0, dtype=torch.float64), (1, 0))
 
@@ -255,6 +252,7 @@ class Drawn(NamedTuple):
     sources: Tensor  # (E,) where they come from
     rows: Tensor  # (E,) whose they are, counted within the frontier
     factors: Tensor | None  # (E,) how many edges each stands for: d / k
+    columns: list[Tensor] | None = None  # (E, ...) what else is known of edges that another worker drew
 
 
 class Pairs(NamedTuple):
@@ -266,7 +264,7 @@ class Pairs(NamedTuple):
 
 
 def draw_edges(
-    rows: Rows,
+    index: NeighborIndex,
     nodes: Tensor,
     fan_outs: list[int],
     *,
@@ -286,8 +284,8 @@ def draw_edges(
         before: (F,) leave out edges from nodes newer than that.
         with_factors: whether to say how many edges each one stands for.
     """
-    device, num_relations = nodes.device, rows.num_relations
-    start, degree = (part.flatten() for part in rows.segments(nodes, before))
+    device, num_relations = nodes.device, index.num_relations
+    start, degree = (column.flatten() for column in index.segments(nodes, before))
     if num_relations == 1:
         count = degree.clamp(max=fan_outs[0])
     else:
@@ -298,13 +296,12 @@ def draw_edges(
     pairs = torch.repeat_interleave(count, output_size=num_drawn)
     places = (start - begins).index_select(0, pairs)
     places += torch.arange(num_drawn, device=device)
-    cut = (degree > count).logical_and_(count > 0).nonzero().squeeze(1)  # pairs of which only a part is drawn
+    cut = (degree > count).logical_and_(count > 0).nonzero().squeeze(1)  # pairs of which not all edges are drawn
     if len(cut):
         words = _words(nodes, owners, roots, seeds).index_select(0, cut)
         num_chosen = count.index_select(0, cut)
-        width = (
-            int(num_chosen.max()) if num_relations > 1 else fan_outs[0]
-        )  # a relation that is taken whole may be wide
+        # Of several relations, one that is taken whole may be wider than what is chosen from.
+        width = int(num_chosen.max()) if num_relations > 1 else fan_outs[0]
         chosen = choose_positions(degree.index_select(0, cut), num_chosen, words, width=width)
         slot = torch.arange(width, device=device)[:, None]
         into, chosen = begins.index_select(0, cut) + slot, chosen + start.index_select(0, cut)
@@ -315,11 +312,11 @@ def draw_edges(
     factors = None
     if with_factors:  # float64: a quotient that is rounded once, on every device
         factors = (degree.double() / count.clamp(min=1)).float().index_select(0, pairs)
-    edges = rows.edges(places)
+    edges = index.edges(places)
     return Drawn(
         count if num_relations == 1 else count.view(-1, num_relations).sum(1),
         edges,
-        rows.sources.index_select(0, edges).long(),
+        index.sources.index_select(0, edges).long(),
         pairs if num_relations == 1 else pairs // num_relations,
         factors,
     )

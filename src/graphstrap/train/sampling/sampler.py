@@ -19,6 +19,7 @@ Cost of a batch: O(edges drawn), whatever the degrees; the scratch table takes 4
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,11 +27,10 @@ from torch import Tensor
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.graph.keep import child_seed
-from graphstrap.train.sampling import draw as _edges
-from graphstrap.train.sampling import triton as _triton
-from graphstrap.train.sampling.draw import ALWAYS, Drawn, Rows, num_relations_of
+from graphstrap.train.sampling import draw_triton
+from graphstrap.train.sampling.draw import ALWAYS, NOT_FOUND, Drawn, NeighborIndex, draw_edges, num_relations_of
 from graphstrap.train.sampling.fused import FusedSampler
-from graphstrap.train.sampling.subgraph import NOT_FOUND, Found, Hop, assemble, make_batch
+from graphstrap.train.sampling.subgraph import Found, Hop, assemble, make_batch
 
 FanOuts = Sequence[int | Mapping[str, int]]
 
@@ -62,19 +62,23 @@ class Sampler:
             raise InputError("sampling by time is per root: set sampling.disjoint = true with sampling.by_time")
         if by_time and graph.node_times is None:
             raise InputError("sampling by time needs a time for every node: give a time column, or by_time = false")
-        self.graph, self.disjoint, self.unbiased = graph, disjoint, unbiased
-        self.rows = Rows.of(graph, with_times=by_time)
-        self.fan_outs = [fan_out_row(graph, entry) for entry in fan_outs]
-        self.relations, self.leaves_out = sampled_relations(self.fan_outs), leaves_out(self.fan_outs)
+        self.graph, self.disjoint, self.by_time, self.unbiased = graph, disjoint, by_time, unbiased
+        self.index = NeighborIndex.of(graph, with_times=by_time)
+        self._set_fan_outs(fan_outs)
         self._degrees: Tensor | None = None
         self._weight_starts: Tensor | None = None
-        self.places_table: Tensor | None = None
         self.fused: FusedSampler | None = None
-        if not disjoint:
+        if self.places_table is not None and graph.device.type == "cuda" and FusedSampler.can(graph, self.fan_outs):
+            row = [fan_outs[0] for fan_outs in self.fan_outs]
+            self.fused = FusedSampler(graph, row, places=self.places_table, unbiased=unbiased)
+
+    def _set_fan_outs(self, fan_outs: FanOuts) -> None:
+        graph = self.graph
+        self.fan_outs = [fan_out_row(graph, entry) for entry in fan_outs]
+        self.relations, self.leaves_out = sampled_relations(self.fan_outs), leaves_out(self.fan_outs)
+        self.places_table: Tensor | None = None
+        if not self.disjoint:
             self.places_table = torch.full((graph.num_nodes,), NOT_FOUND, dtype=torch.int32, device=graph.device)
-            if graph.device.type == "cuda" and FusedSampler.can(graph, self.fan_outs):
-                row = [fan_outs[0] for fan_outs in self.fan_outs]
-                self.fused = FusedSampler(graph, row, places=self.places_table, unbiased=unbiased)
 
     def sample(self, roots: Tensor, *, seed: int, step: int = 0, are_distinct: bool = False) -> Graph:
         """The batch around these nodes, without features or labels: see `Gatherer`.
@@ -82,7 +86,6 @@ class Sampler:
         `are_distinct` says that no root comes twice, which need not be checked then.
         """
         roots = roots.to(self.graph.device)
-        owners = torch.arange(len(roots), device=roots.device) if self.disjoint else None
         step_seed = child_seed(seed, SAMPLING_BRANCH, step)
         if self.fused is not None and are_distinct and self.fused.has_room(len(roots)):
             whole = self.fused.sample(roots, step_seed)
@@ -97,58 +100,58 @@ class Sampler:
                 missing_degrees=whole.missing,
                 hop_offsets=whole.hop_offsets,
             )
-        with Found(
-            roots, owners, places=self.places_table, num_nodes=self.graph.num_nodes, check=not are_distinct
-        ) as found:
+        owners = torch.arange(len(roots), device=roots.device) if self.disjoint else None
+        limits = self._time_limits(roots) if self.by_time else None
+        num_nodes, check = self.graph.num_nodes, not are_distinct
+        with Found(roots, owners, places=self.places_table, num_nodes=num_nodes, check=check) as found:
             hops, frontier = [], slice(0, len(roots))
             for hop, fan_outs in enumerate(self.fan_outs):
                 nodes, owners = found.nodes(frontier)
-                drawn = self._draw(nodes, owners, roots, fan_outs, child_seed(step_seed, hop))
+                hop_seed = child_seed(step_seed, hop)
+                seeds = [hop_seed, *(child_seed(hop_seed, relation) for relation in range(self.index.num_relations))]
+                before = _of_owners(limits, owners)
+                drawn = self._draw(nodes, fan_outs, seeds=seeds, owners=owners, roots=roots, before=before)
                 places = found.add(drawn.sources, None if owners is None else owners.index_select(0, drawn.rows))
-                hops.append(Hop(drawn.counts, places, drawn.edges, drawn.factors))
+                hops.append(Hop(drawn, places))
                 frontier = slice(frontier.stop, found.num_nodes)
             missing = None
             if self.unbiased:
                 nodes, owners = found.nodes(None if self.leaves_out else frontier)
-                degrees = self._degrees_of(nodes, self._times_of_roots(owners, roots))
+                degrees = self._degrees_of(nodes, _of_owners(limits, owners))
                 missing = missing_degrees(degrees, hops, num_nodes=found.num_nodes)
-            return assemble(self.graph, found, hops, num_roots=len(roots), missing_degrees=missing)
+            return self._assemble(found, hops, num_roots=len(roots), missing_degrees=missing)
 
-    def _draw(self, nodes: Tensor, owners: Tensor | None, roots: Tensor, fan_outs: list[int], seed: int) -> Drawn:
-        draw_edges = _edges.draw_edges
-        if nodes.is_cuda and _triton.IS_AVAILABLE and max(fan_outs) <= _triton.MAX_WIDTH:
-            draw_edges = _triton.draw_edges
-        relations = range(self.rows.num_relations)
-        return draw_edges(
-            self.rows,
-            nodes,
-            fan_outs,
-            seeds=[seed, *(child_seed(seed, relation) for relation in relations)],
-            owners=owners,
-            roots=roots,
-            before=self._times_of_roots(owners, roots),
-            with_factors=self.unbiased,
-        )
+    def _time_limits(self, roots: Tensor) -> Tensor:
+        """(B,) the newest time that a root's subgraph may reach; a root without a time sees everything."""
+        assert self.index.times is not None
+        times = self.index.times.index_select(0, roots)
+        return torch.where(times == ALWAYS, torch.iinfo(torch.int64).max, times)
 
-    def _times_of_roots(self, owners: Tensor | None, roots: Tensor) -> Tensor | None:
-        """(F,) the time of each node's root; a root without one sees everything."""
-        if self.rows.times is None:
-            return None
-        assert owners is not None
-        times = self.rows.times.index_select(0, roots)
-        return torch.where(times == ALWAYS, torch.iinfo(torch.int64).max, times).index_select(0, owners)
+    def _draw(self, nodes: Tensor, fan_outs: list[int], **more: Any) -> Drawn:
+        """The edges of a hop; see `draw_edges`."""
+        is_narrow = max(fan_outs) <= draw_triton.MAX_WIDTH
+        way = draw_triton.draw_edges if nodes.is_cuda and draw_triton.IS_AVAILABLE and is_narrow else draw_edges
+        return way(self.index, nodes, fan_outs, with_factors=self.unbiased, **more)
 
     def _degrees_of(self, nodes: Tensor, before: Tensor | None) -> Tensor:
         """(F,) how many edges of the relations that are sampled go into each node, or what they weigh."""
         weights = self.graph.edge_weights
         if before is not None or self.relations is not None:
             if weights is not None and self._weight_starts is None:
-                self._weight_starts = self.rows.weight_starts(weights)
-            return self.rows.degrees(nodes, before, self._weight_starts, self.relations)
+                self._weight_starts = self.index.weight_starts(weights)
+            return self.index.degrees(nodes, before, self._weight_starts, self.relations)
         if self._degrees is None:
             sums = None if weights is None else torch.segment_reduce(weights, "sum", offsets=self.graph.indptr)
             self._degrees = self.graph.in_degrees.float() if sums is None else sums
         return self._degrees.index_select(0, nodes)
+
+    def _assemble(self, found: Found, hops: list[Hop], *, num_roots: int, missing_degrees: Tensor | None) -> Graph:
+        return assemble(self.graph, found, hops, num_roots=num_roots, missing_degrees=missing_degrees)
+
+
+def _of_owners(limits: Tensor | None, owners: Tensor | None) -> Tensor | None:
+    """(F,) the limit of each node's root."""
+    return None if limits is None or owners is None else limits.index_select(0, owners)
 
 
 def fan_out_row(graph: Graph, entry: int | Mapping[str, int]) -> list[int]:
@@ -183,6 +186,6 @@ def missing_degrees(degrees: Tensor, hops: Sequence[Hop], *, num_nodes: int) -> 
     nodes, or of all."""
     missing = torch.cat([degrees.new_zeros(num_nodes - len(degrees)), degrees])
     if len(degrees) == num_nodes and hops:
-        counts = torch.cat([hop.counts for hop in hops])
+        counts = torch.cat([hop.drawn.counts for hop in hops])
         missing[: len(counts)].masked_fill_(counts > 0, 0.0)
     return missing

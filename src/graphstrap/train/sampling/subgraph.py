@@ -1,4 +1,4 @@
-"""From drawn edges to a batch: which nodes were found, in which order, and the graph that they make."""
+"""From drawn edges to a batch: which nodes were found, in which order, the graph that they make, and its features."""
 
 from __future__ import annotations
 
@@ -14,23 +14,21 @@ from graphstrap.graph import Graph
 from graphstrap.graph.blocks import (
     Block,
     Features,
-    QuantisedMatrix,
+    Raw,
     ScaledMatrix,
     SparseMatrix,
     row_positions,
     row_starts,
+    take_rows,
 )
-
-NOT_FOUND = torch.iinfo(torch.int32).max
+from graphstrap.train.sampling.draw import NOT_FOUND, Drawn
 
 
 class Hop(NamedTuple):
-    """The edges that one hop added, row by row."""
+    """The edges that one hop added, and the places of their sources in the batch."""
 
-    counts: Tensor  # (F,) how many edges each row got
-    sources: Tensor  # (E,) places in the batch
-    edges: Tensor  # (E,) global ids
-    factors: Tensor | None  # (E,) how many edges each stands for; None for one
+    drawn: Drawn
+    places: Tensor  # (E,)
 
 
 class Found:
@@ -63,12 +61,12 @@ class Found:
         """The number of nodes within 0, 1, 2, ... hops."""
         return tuple(accumulate(len(nodes) for nodes in self._nodes))
 
-    def nodes(self, part: slice | None = None) -> tuple[Tensor, Tensor | None]:
-        """Global ids, and for each the number of the root that it belongs to."""
-        if part is None:
+    def nodes(self, frontier: slice | None = None) -> tuple[Tensor, Tensor | None]:
+        """Global ids of all nodes, or of the last ones, and for each the number of the root that it belongs to."""
+        if frontier is None:
             return torch.cat(self._nodes), torch.cat(self._owners) if self._owners else None
-        assert part.stop == self.num_nodes
-        assert part.start == self.num_nodes - len(self._nodes[-1])
+        assert frontier.stop == self.num_nodes
+        assert frontier.start == self.num_nodes - len(self._nodes[-1])
         return self._nodes[-1], self._owners[-1] if self._owners else None
 
     def add(self, nodes: Tensor, owners: Tensor | None) -> Tensor:
@@ -116,12 +114,12 @@ class Found:
 def assemble(graph: Graph, found: Found, hops: list[Hop], *, num_roots: int, missing_degrees: Tensor | None) -> Graph:
     """The batch as a graph: roots first; where nodes have types, type by type, roots first within each."""
     nodes, owners = found.nodes()
-    edges = _join([hop.edges for hop in hops], nodes)
-    counts = _join([hop.counts for hop in hops], nodes)
+    edges = _join([hop.drawn.edges for hop in hops], nodes)
+    counts = _join([hop.drawn.counts for hop in hops], nodes)
     counts = torch.cat([counts, counts.new_zeros(len(nodes) - len(counts))])
-    indices = _join([hop.sources for hop in hops], nodes).int()
-    parts = [hop.factors for hop in hops if hop.factors is not None]
-    factors = torch.cat(parts) if parts else None
+    indices = _join([hop.places for hop in hops], nodes).int()
+    by_hop = [hop.drawn.factors for hop in hops if hop.drawn.factors is not None]
+    factors = torch.cat(by_hop) if by_hop else None
     offsets: tuple[int, ...] = (0, len(nodes))
     root_places = None
     if len(graph.features) > 1:
@@ -176,12 +174,12 @@ def make_batch(
         type_offsets=type_offsets,
         node_types=graph.node_types,
         class_names=graph.class_names,
-        node_times=_rows_of(graph.node_times, nodes),
-        edge_types=_rows_of(graph.edge_types, edges),
+        node_times=_pick(graph.node_times, nodes),
+        edge_types=_pick(graph.edge_types, edges),
         edge_type_names=graph.edge_type_names,
         edge_weights=weights,
-        edge_times=_rows_of(graph.edge_times, edges),
-        edge_columns=_rows_of(graph.edge_columns, edges),
+        edge_times=_pick(graph.edge_times, edges),
+        edge_columns=_pick(graph.edge_columns, edges),
         edge_column_names=graph.edge_column_names,
         node_ids=nodes,
         edge_ids=edges,
@@ -203,26 +201,20 @@ def _by_type(graph: Graph, nodes: Tensor) -> tuple[Tensor, tuple[int, ...]]:
     return torch.sort(kinds, stable=True).indices, tuple(accumulate(counts, initial=0))
 
 
-def _rows_of(column: Tensor | None, rows: Tensor) -> Tensor | None:
+def _pick(column: Tensor | None, rows: Tensor) -> Tensor | None:
     return None if column is None else column.index_select(0, rows)
 
 
-def _join(parts: list[Tensor], like: Tensor) -> Tensor:
-    return torch.cat(parts) if parts else like.new_zeros(0)
-
-
-# What a batch's nodes have: features and labels, fetched from wherever they lie.
-#
-# on the sampler's device    one `index_select`
-# a memory map, or host      rows are copied into pinned memory, then to the device without waiting
-# hot nodes                  those with the most edges are sampled most: their rows are kept where batches are used
-#
-# A batch of a power-law graph meets the same hubs again and again: a cache of a few per cent of the rows serves most of
-# the fetches.
+def _join(tensors: list[Tensor], like: Tensor) -> Tensor:
+    return torch.cat(tensors) if tensors else like.new_zeros(0)
 
 
 class Gatherer:
-    """Fills batches of one graph.
+    """Fills batches of one graph with features and labels, fetched from wherever they lie.
+
+    Rows on the device come by one `index_select`; those of a memory map or on the host are copied into pinned memory,
+    then to the device without waiting. The rows of hot nodes, those with the most edges, which are sampled most, can be
+    kept on the device: of a power-law graph a few per cent of the rows serve most of the fetches.
 
     Args:
         graph: the whole graph, whose features may be on the host or memory-mapped.
@@ -237,7 +229,7 @@ class Gatherer:
         self.blocks = [
             None
             if block is None
-            else _Block(block, graph.indptr[first : last + 1], device=self.device, num_hot=num_hot)
+            else _FeatureRows(block, graph.indptr[first : last + 1], device=self.device, num_hot=num_hot)
             for block, (first, last) in zip(graph.features, ends, strict=True)
         ]
 
@@ -249,54 +241,52 @@ class Gatherer:
         features = []
         for t, block in enumerate(self.blocks):
             rows = nodes[batch.type_offsets[t] : batch.type_offsets[t + 1]] - self.graph.type_offsets[t]
-            features.append(None if block is None else block.rows(rows))
+            features.append(None if block is None else block.take(rows))
         if labels is not None:
             labels = labels.index_select(0, nodes.to(labels.device)).to(self.device)
         return replace(moved, features=tuple(features), labels=labels)
 
 
-class _Block:
+class _FeatureRows:
     """The feature rows of one node type."""
 
     def __init__(self, block: Block, indptr: Tensor, *, device: torch.device, num_hot: int) -> None:
         self.scaled = block if isinstance(block, ScaledMatrix) else None
-        self.block, self.device = block.raw if isinstance(block, ScaledMatrix) else block, device
-        self.hot: Tensor | None = None
-        table = self.block
-        if num_hot and isinstance(table, Tensor) and len(table):
-            hottest = torch.topk(indptr.diff(), min(num_hot, len(table))).indices.to(table.device)
-            self.places = torch.full((len(table),), -1, dtype=torch.int32, device=table.device)
-            self.places[hottest] = torch.arange(len(hottest), dtype=torch.int32, device=table.device)
-            self.hot = table.index_select(0, hottest).to(device)
+        self.raw: Raw = block.raw if isinstance(block, ScaledMatrix) else block
+        self.device, self.hot = device, None
+        raw = self.raw
+        if num_hot and isinstance(raw, Tensor) and len(raw):
+            hottest = torch.topk(indptr.diff(), min(num_hot, len(raw))).indices.to(raw.device)
+            self.hot_places = torch.full((len(raw),), -1, dtype=torch.int32, device=raw.device)
+            self.hot_places[hottest] = torch.arange(len(hottest), dtype=torch.int32, device=raw.device)
+            self.hot = raw.index_select(0, hottest).to(device)
 
-    def rows(self, rows: Tensor) -> Features:
+    def take(self, rows: Tensor) -> Features:
         """These rows as the encoder takes them, scaled where they are used."""
-        raw = self._raw_rows(rows)
+        raw = self._take_raw(rows.to(self.raw.device))
         return raw if self.scaled is None else self.scaled.apply(raw)
 
-    def _raw_rows(self, rows: Tensor) -> Features:
-        rows = rows.to(self.block.device)
-        if isinstance(self.block, SparseMatrix):
-            return self.block.select_rows(rows).map(lambda tensor: tensor.to(self.device, non_blocking=True))
-        if isinstance(self.block, QuantisedMatrix):
-            return self.block.take(rows).to(self.device, non_blocking=True)
+    def _take_raw(self, rows: Tensor) -> Features:
+        if not isinstance(self.raw, Tensor):
+            taken = take_rows(self.raw, rows)
+            if isinstance(taken, SparseMatrix):
+                return taken.map(lambda tensor: tensor.to(self.device, non_blocking=True))
+            return taken.to(self.device, non_blocking=True)
         if self.hot is None:
-            return self._fetch(rows)
-        places = self.places.index_select(0, rows)
+            return self._fetch(self.raw, rows)
+        places = self.hot_places.index_select(0, rows)
         is_hot = places >= 0
         hits, misses = is_hot.nonzero().squeeze(1), (~is_hot).nonzero().squeeze(1)
-        out = torch.empty(len(rows), self.block.shape[1], dtype=self.block.dtype, device=self.device)
-        out.index_copy_(
-            0, hits.to(self.device), self.hot.index_select(0, places.index_select(0, hits).to(self.device).long())
-        )
-        return out.index_copy_(0, misses.to(self.device), self._fetch(rows.index_select(0, misses)))
+        out = torch.empty(len(rows), self.raw.shape[1], dtype=self.raw.dtype, device=self.device)
+        hot_rows = self.hot.index_select(0, places.index_select(0, hits).to(self.device).long())
+        out.index_copy_(0, hits.to(self.device), hot_rows)
+        return out.index_copy_(0, misses.to(self.device), self._fetch(self.raw, rows.index_select(0, misses)))
 
-    def _fetch(self, rows: Tensor) -> Tensor:
-        assert isinstance(self.block, Tensor)
-        if self.block.device == self.device or self.device.type == "cpu":
-            return self.block.index_select(0, rows)
-        staged = torch.empty(len(rows), self.block.shape[1], dtype=self.block.dtype, pin_memory=True)
-        torch.index_select(self.block, 0, rows, out=staged)
+    def _fetch(self, matrix: Tensor, rows: Tensor) -> Tensor:
+        if matrix.device == self.device or self.device.type == "cpu":
+            return matrix.index_select(0, rows)
+        staged = torch.empty(len(rows), matrix.shape[1], dtype=matrix.dtype, pin_memory=True)
+        torch.index_select(matrix, 0, rows, out=staged)
         return staged.to(self.device, non_blocking=True)
 
 

@@ -1,4 +1,4 @@
-"""Drawing edges as two Triton kernels, the same bits as `_edges.draw_edges`: what PyTorch does in a hundred launches.
+"""Drawing edges as two Triton kernels, the same bits as `draw.draw_edges`: what PyTorch does in a hundred launches.
 
 The first says how many edges each pair of node and relation gets; a prefix sum says where they go; the second runs
 Floyd's algorithm for a block of pairs in registers and writes edges, sources, rows and factors.
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from graphstrap.ops._triton.launch import IS_AVAILABLE, launch
-from graphstrap.train.sampling.draw import Drawn, Pairs, Rows
+from graphstrap.train.sampling.draw import Drawn, NeighborIndex, Pairs
 
 __all__ = ["IS_AVAILABLE", "MAX_WIDTH", "draw_edges"]
 
@@ -109,7 +109,7 @@ if IS_AVAILABLE:
 
 
 def draw_edges(
-    rows: Rows,
+    index: NeighborIndex,
     nodes: Tensor,
     fan_outs: list[int],
     *,
@@ -119,12 +119,12 @@ def draw_edges(
     before: Tensor | None = None,
     with_factors: bool = True,
 ) -> Drawn:
-    """See `_edges.draw_edges`."""
-    device, num_relations = nodes.device, rows.num_relations
+    """See `draw.draw_edges`."""
+    device, num_relations = nodes.device, index.num_relations
     num_pairs = len(nodes) * num_relations
     on_device = torch.tensor([*seeds, *fan_outs], device=device)
     seed_table, fan_out_table = on_device[: len(seeds)], on_device[len(seeds) :]
-    pairs = _count(rows, nodes, fan_out_table, before)
+    pairs = _count(index, nodes, fan_out_table, before)
     ends = pairs.drawn.cumsum(0)
     num_drawn = int(ends[-1]) if num_pairs else 0
     edges, sources, into_rows = (torch.empty(num_drawn, dtype=torch.int64, device=device) for _ in range(3))
@@ -142,8 +142,8 @@ def draw_edges(
             pairs.degree,
             pairs.drawn,
             ends,
-            edges if rows.order is None else rows.order,
-            rows.sources,
+            edges if index.order is None else index.order,
+            index.sources,
             edges,
             sources,
             into_rows,
@@ -151,7 +151,7 @@ def draw_edges(
             num_pairs,
             num_relations,
             has_owners=owners is not None,
-            has_order=rows.order is not None,
+            has_order=index.order is not None,
             has_factors=factors is not None,
             width=width,
             num_slots=num_slots,
@@ -161,23 +161,23 @@ def draw_edges(
     return Drawn(counts, edges, sources, into_rows, factors)
 
 
-def _count(rows: Rows, nodes: Tensor, fan_outs: Tensor, before: Tensor | None) -> Pairs:
+def _count(index: NeighborIndex, nodes: Tensor, fan_outs: Tensor, before: Tensor | None) -> Pairs:
     if before is not None:
-        start, degree = rows.segments(nodes, before)
+        start, degree = index.segments(nodes, before)
         return Pairs(start.flatten(), degree.flatten(), torch.minimum(degree, fan_outs).flatten())
-    num_pairs = len(nodes) * rows.num_relations
+    num_pairs = len(nodes) * index.num_relations
     start, degree, count = (torch.empty(num_pairs, dtype=torch.int64, device=nodes.device) for _ in range(3))
     if num_pairs:
         launch(_count_kernel, (triton.cdiv(num_pairs, 256),))(
             nodes,
-            rows.indptr,
-            nodes if rows.ends is None else rows.ends,
+            index.indptr,
+            nodes if index.ends is None else index.ends,
             fan_outs,
             start,
             degree,
             count,
             num_pairs,
-            rows.num_relations,
-            has_ends=rows.ends is not None,
+            index.num_relations,
+            has_ends=index.ends is not None,
         )
     return Pairs(start, degree, count)
