@@ -20,17 +20,14 @@ from graphstrap.train.sampling.draw import permuted
 from graphstrap.train.sampling.sampler import Sampler
 from graphstrap.train.sampling.subgraph import Gatherer
 
-# Which roots a step gets: a function of (seed, step), so that a resumed run sees the batches of the uninterrupted one.
-#
-# Every epoch visits all candidates once, in an order of its own; the rest that does not fill a batch begins the next
-# one, so every batch has the same size. No order is ever made: see `_draw.permuted`.
-
-
 _ROOTS_BRANCH = 1_000_037
 
 
 def roots_at(step: int, *, candidates: Tensor | int, batch_size: int, seed: int) -> Tensor:
-    """The roots of a step (from 1 up), all different.
+    """The roots of a step (from 1 up), all different; a function of (seed, step), as a resumed run needs it.
+
+    Every epoch visits all candidates once, in an order of its own; the rest that does not fill a batch begins the next
+    one, so every batch has the same size. No order is ever made: see `permuted`.
 
     Args:
         candidates: the nodes to choose from, or their number for 0, 1, 2, ...
@@ -62,17 +59,14 @@ def _without_repeats(chosen: Tensor, *, size: int, seed: int) -> Tensor:
     return chosen.index_copy(0, repeated, unused[: len(repeated)])
 
 
-# Batches made ahead: a thread samples and gathers while the step before runs.
-#
-# On CUDA the thread works on a stream of its own; whoever takes a batch makes their stream wait for it. A batch is a
-# function of its step, so nothing depends on who was faster.
-
-
 Made = tuple[Graph, "torch.cuda.Event | None"]
 
 
 class Prefetcher:
-    """Gives the batch of a step, and begins with those of the steps after it.
+    """Gives the batch of a step, while a thread makes those of the next steps.
+
+    On CUDA the thread works on a stream of its own, and the stream that takes a batch waits for it. A batch is a
+    function of its step, so nothing depends on who was faster.
 
     Args:
         make: makes the batch of a step.

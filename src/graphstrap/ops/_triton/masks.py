@@ -1,4 +1,4 @@
-"""Which edges, columns and rows a view keeps, and how much each row then counts: the bits of `graphstrap.keep`."""
+"""Which edges, columns and rows a view keeps, and how much each row then counts: the bits of `graph.keep`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if IS_AVAILABLE:
 
     @triton.jit
     def mix(x):
-        """`graphstrap.keep.mix` on uint32."""
+        """`graph.keep.mix` on uint32."""
         x = x ^ (x >> 16)
         x = x * 0x7FEB352D
         x = x ^ (x >> 15)
@@ -27,7 +27,7 @@ if IS_AVAILABLE:
 
     @triton.jit
     def hash32(number, seed):
-        """`graphstrap.keep.hash32` of int64 numbers, as uint32."""
+        """`graph.keep.hash32` of int64 numbers, as uint32."""
         first_key = mix((seed & 0xFFFFFFFF).to(tl.uint32) ^ 0x9E3779B9)
         second_key = mix((seed >> 32).to(tl.uint32) ^ first_key ^ 0x85EBCA6B)
         low = mix((number & 0xFFFFFFFF).to(tl.uint32) ^ first_key)
@@ -35,7 +35,7 @@ if IS_AVAILABLE:
 
     @triton.jit
     def stream_seed(seed, stream):
-        """`_masks.stream_seed`."""
+        """`_torch.stream_seed`."""
         return ((hash32(seed, stream).to(tl.int64) << 31) ^ seed) & 0x7FFFFFFFFFFFFFFF
 
     @triton.jit
@@ -51,7 +51,7 @@ if IS_AVAILABLE:
         has_stream: tl.constexpr,
         has_thresholds: tl.constexpr,
     ):
-        """`graphstrap.keep.keep`, one byte for each id."""
+        """`graph.keep.keep`, one byte for each id."""
         place = tl.program_id(0).to(tl.int64) * 1024 + tl.arange(0, 1024)
         inside = place < num_ids
         number = tl.load(ids + place, mask=inside, other=0) if has_ids else place
@@ -130,9 +130,9 @@ def keep_bytes(
     ids: Tensor | None = None,
     stream: int | None = None,
 ) -> Tensor:
-    """(num_ids,) 1 for what survives; the bits of `graphstrap.keep.keep`.
+    """(num_ids,) 1 for what survives; the bits of `graph.keep.keep`.
 
-    `ids` None means 0, 1, 2, ...; with a `stream`, the seed is `_masks.stream_seed(seed, stream)`.
+    `ids` None means 0, 1, 2, ...; with a `stream`, the seed is `_torch.stream_seed(seed, stream)`.
     """
     seed = torch.as_tensor(seed, dtype=torch.int64, device=device)
     out = torch.empty(num_ids, dtype=torch.int8, device=device)
@@ -186,7 +186,7 @@ def mask_rows(
 def mask_elements(
     table: Tensor, rows: Tensor, seed: int | Tensor, threshold: int | Tensor, *, num_columns: int, stream: int
 ) -> Tensor:
-    """The table with each element kept or set to 0: the bits of `_masks.kept_elements`.
+    """The table with each element kept or set to 0: the bits of `_torch.kept_elements`.
 
     `rows` are the table's rows by their global numbers; columns from `num_columns` on are zeros and stay so.
     """

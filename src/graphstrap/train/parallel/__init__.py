@@ -1,5 +1,6 @@
-"""Several processes on PyTorch's own engine: `workers.py` is who they are, `training.py` all that differs from one.
+"""Training by several processes, which PyTorch's launcher or Ray starts, on whole graphs and on graphs in parts.
 
-A graph in parts: `partition.py` makes them and hands them out, `exchange.py` asks other workers, `part_sampler.py` and
-`part_gather.py` draw batches from all parts, `part_batches.py` puts both before the training loop.
+`workers.py` says which of how many a process is, `training.py` holds all that differs from one process. A graph in
+parts: `partition.py` makes them and hands them out, `exchange.py` asks other workers and gathers features,
+`part_sampler.py` draws batches from all parts, `part_batches.py` puts both before the training loop.
 """

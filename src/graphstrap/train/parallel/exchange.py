@@ -113,23 +113,20 @@ def unpack(table: Tensor, kinds: Sequence[tuple[torch.dtype, tuple[int, ...]]]) 
 
 
 def _sums(counts: Tensor, groups: Tensor) -> Tensor:
-    """Sums of `counts` over successive groups of so many."""
+    """Sums of `counts` over successive groups of these sizes."""
     ends = row_starts(counts)
     return ends.index_select(0, groups.cumsum(0)) - ends.index_select(0, groups.cumsum(0) - groups)
-
-
-# What a batch's nodes have, where each worker holds the rows of one part: features, labels and times by `all_to_all`.
-#
-# A node that several subgraphs of a batch have is asked for once. Rows travel as they are stored (in sixteen bits, or
-# eight), and are scaled where they are used. The busiest nodes' rows, which batches meet again and again, can be kept
-# by everyone (`sampling.hot_nodes`): they are fetched once, at the start.
 
 
 Columns = list[Tensor]
 
 
 class PartGatherer:
-    """Fills batches of a graph in parts.
+    """Fills batches of a graph in parts with features, labels and times, which each worker holds for its own part.
+
+    A node that several subgraphs of a batch have is asked for once. Rows travel as they are stored (in sixteen bits, or
+    eight), and are scaled where they are used. The busiest nodes' rows, which batches meet again and again, can be kept
+    by everyone (`sampling.hot_nodes`): they are fetched once, at the start.
 
     Args:
         part: the part, with its own rows scaled when they are read (`FeatureTransform.when_read`).

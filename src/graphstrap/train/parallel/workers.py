@@ -2,7 +2,7 @@
 
     graphstrap fit ... --workers 2               starts them here, with torchrun's launcher
     torchrun --nproc-per-node 2 -m graphstrap fit ...    starts them from outside, on one host or on many
-    graphstrap fit ... --workers 2 --engine ray  lets Ray start them, see `on_ray.py`
+    graphstrap fit ... --workers 2 --engine ray  lets Ray start them, see `ray.py`
 
 All set RANK, WORLD_SIZE, LOCAL_RANK and an address to meet at; `joined` reads them. Tensors on a CPU travel by gloo,
 those on a GPU by NCCL. A program that nobody started so is one worker, ALONE, for whom nothing is sent anywhere.
@@ -229,7 +229,7 @@ def launch(arguments: Sequence[str], num_workers: int) -> int:
             elastic_launch(config, sys.executable)("-m", "graphstrap", *arguments)
             return 0
         except SignalException as stop:
-            return 0 if stop.sigval == signal.SIGTERM else 130  # the workers have saved: see `train.interrupt`
+            return 0 if stop.sigval == signal.SIGTERM else 130  # the workers have saved: see `train.console`
         except ChildFailedError as error:
             codes = [failure.exitcode for failure in error.failures.values()]
             if not was_killed(codes):
