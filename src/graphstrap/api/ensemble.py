@@ -22,7 +22,8 @@ from graphstrap.api.seeds import seed_folders
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.io.files import atomic_write, read_text
-from graphstrap.io.source import Source, make_folds
+from graphstrap.io.folds import make_folds
+from graphstrap.io.source import Source
 from graphstrap.run.folder import Run
 from graphstrap.run.settings import checked_seed
 

@@ -22,15 +22,17 @@ from typing import Any
 import numpy as np
 
 from graphstrap.errors import InputError
-from graphstrap.io.arrays import Archive
+from graphstrap.io.arrays import Archive, Array
 from graphstrap.io.database import connect, one_line_errors, quote_name, quote_text
 from graphstrap.io.files import atomic_write, check_folder
 
-Array = np.ndarray[Any, Any]
 PathLike = str | os.PathLike[str]
 
 _EMBEDDING_ENDINGS = (".parquet", ".csv", ".npy", ".safetensors", ".faiss")
 _FORMATS = {".parquet": "FORMAT parquet", ".csv": "FORMAT csv, HEADER"}
+
+MAG240M_PAPERS = 121_751_666
+PARTS = {"test-whole": ("", 146_818), "test-dev": ("_dev", 88_092), "test-challenge": ("_challenge", 58_726)}
 
 
 def write_embeddings(path: PathLike, ids: Array, vectors: Array) -> None:
@@ -40,8 +42,12 @@ def write_embeddings(path: PathLike, ids: Array, vectors: Array) -> None:
         path: ends in .parquet, .csv, .npy, .safetensors or .faiss.
         ids: (N,) integers or strings.
         vectors: (N, D) numbers, written as float32.
+
+    Example:
+        gs.write_embeddings("embeddings.parquet", graph.external_ids, model.embed(graph))
     """
-    ids, vectors = _plain_ids(ids), np.asarray(vectors, dtype=np.float32)
+    ids, vectors = np.asarray(ids), np.asarray(vectors, dtype=np.float32)
+    ids = ids.astype(np.int64 if ids.dtype.kind in "iu" else np.str_)
     if vectors.ndim != 2 or len(vectors) != len(ids):
         raise ValueError(f"vectors must be ({len(ids)}, D), one row for each id, got {vectors.shape}")
     writers = {
@@ -92,19 +98,14 @@ def _write_parquet(path: Path, ids: Array, vectors: Array) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError:
-        _write_plain_parquet(path, ids, vectors)
+        names = [f"e{i}" for i in range(vectors.shape[1])]
+        columns = {"id": ids} | dict(zip(names, vectors.T, strict=True))
+        _copy(path, columns, selection=f"id, [{', '.join(names)}] AS embedding", options=_FORMATS[".parquet"])
         return
     lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
     table = pa.table({"id": pa.array(ids.tolist()), "embedding": lists})
     with atomic_write(path) as temporary:
         pq.write_table(table, temporary)
-
-
-def _write_plain_parquet(path: Path, ids: Array, vectors: Array) -> None:
-    names = [f"e{i}" for i in range(vectors.shape[1])]
-    columns = {"id": ids} | dict(zip(names, vectors.T, strict=True))
-    selection = f"id, [{', '.join(names)}] AS embedding"
-    _copy(path, columns, selection=selection, options=_FORMATS[".parquet"])
 
 
 def _write_csv(path: Path, ids: Array, vectors: Array) -> None:
@@ -182,36 +183,21 @@ def _distinct(names: list[str]) -> list[str]:
     return names
 
 
-def _plain_ids(ids: Array) -> Array:
-    """int64 or strings."""
-    ids = np.asarray(ids)
-    return ids.astype(np.int64) if ids.dtype.kind in "iu" else ids.astype(np.str_)
-
-
-# Answers in the layout that OGB-LSC takes for MAG240M: `y_pred` (papers,) int16, in the order of its split's papers.
-#
-# test-whole      y_pred_mag240m.npz               146,818 papers
-# test-dev        y_pred_mag240m_dev.npz            88,092
-# test-challenge  y_pred_mag240m_challenge.npz      58,726
-#
-# `graphstrap predict RUN --ensemble RUN --submission test-dev --to FOLDER` writes it, by one model or several together.
-
-
-MAG240M_PAPERS = 121_751_666
-PARTS = {"test-whole": ("", 146_818), "test-dev": ("_dev", 88_092), "test-challenge": ("_challenge", 58_726)}
+# Answers in the layout that OGB-LSC takes for MAG240M: `y_pred` (papers,) int16, in the order of its split's papers, in
+# y_pred_mag240m.npz for test-whole, y_pred_mag240m_dev.npz for test-dev, y_pred_mag240m_challenge.npz for the third.
 
 
 def read_papers(path: Path, *, part: str, below: int) -> Array:
     """(M,) the papers of a part in their order, from OGB-LSC's split saved as plain arrays: `np.savez("split_dict.npz",
     **split)`."""
-    _check(part)
+    _check_part(part)
     with Archive(path) as archive:
         return archive.indices(part, below=below)
 
 
 def write_submission(folder: Path, answers: Array, *, part: str, num_papers: int | None = None) -> Path:
     """The file of a part of the test papers; its path. `num_papers` is for graphs that are not MAG240M itself."""
-    ending, wanted = _check(part)
+    ending, wanted = _check_part(part)
     wanted = wanted if num_papers is None else num_papers
     if answers.shape != (wanted,):
         raise InputError(f"{part} has {wanted:,} papers, got answers of shape {answers.shape}: give one for each paper")
@@ -225,7 +211,7 @@ def write_submission(folder: Path, answers: Array, *, part: str, num_papers: int
     return path
 
 
-def _check(part: str) -> tuple[str, int]:
+def _check_part(part: str) -> tuple[str, int]:
     if part not in PARTS:
         raise InputError(f"there is no part {part!r} of MAG240M's test papers: take one of {', '.join(PARTS)}")
     return PARTS[part]

@@ -19,110 +19,10 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.graph.blocks import Block
 from graphstrap.graph.graph import splits_from_masks
+from graphstrap.io.arrays import Array
 
-# Attributes of nodes or edges, held as one dictionary each, as arrays; complaints name the node or edge.
-
-
-Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True)
-class Attributes:
-    """`records[i]` holds the attributes of `places[i]`: a node's name, or an edge's two ends."""
-
-    what: str  # "node" or "edge"
-    places: list[Any]
-    records: list[dict[str, Any]]
-
-    def part(self, begin: int, end: int) -> Attributes:
-        return Attributes(self.what, self.places[begin:end], self.records[begin:end])
-
-    def find(self, name: str | None, usual: str | None) -> str | None:
-        """The attribute asked for, which must be there; or the usual one, where it is there."""
-        wanted = usual if name is None else name
-        if wanted is None or any(wanted in record for record in self.records):
-            return wanted
-        if name is None:
-            return None
-        present = sorted({str(key) for record in self.records for key in record})
-        raise InputError(f"no {self.what} has the attribute {name!r}: choose from {', '.join(present) or 'none'}")
-
-    def column(self, name: str) -> Array:
-        """An attribute that every record has, as one array of numbers or true/false values."""
-        for place, record in zip(self.places, self.records, strict=True):
-            if name not in record:
-                raise InputError(f"{self.what} {place!r} lacks the attribute {name!r} that others have: set it for all")
-        try:
-            values = np.array([record[name] for record in self.records])
-        except ValueError as error:
-            raise InputError(f"the attribute {name!r} has different lengths in different {self.what}s") from error
-        if values.dtype.kind not in "buif":
-            raise InputError(f"the attribute {name!r} of {self.what}s must be numbers: got {values.dtype}")
-        return values
-
-    def numbers(self, name: str | None, *, filling: float) -> Array | None:
-        """One number for each record, with a filling where it lacks the attribute."""
-        if name is None:
-            return None
-        filled = [{name: record.get(name, filling)} for record in self.records]
-        return Attributes(self.what, self.places, filled).column(name).astype(np.float32)
-
-    def vectors(self, name: str | tuple[str, ...] | None) -> torch.Tensor | None:
-        """(N, F) features from a vector attribute or from several numbers; None where no record has any."""
-        if isinstance(name, tuple):
-            stacked = np.stack([self.column(one) for one in name], axis=1)
-        elif name is None or not any(name in record for record in self.records):
-            return None
-        else:
-            stacked = self.column(name).reshape(len(self.records), -1)
-        return torch.from_numpy(stacked.astype(np.float32))
-
-    def categories(self, name: str | None, known: Sequence[str] | None) -> tuple[Array | None, tuple[str, ...]]:
-        """Numbers for text values, and the names: the known ones first, others in the order of the alphabet."""
-        if name is None:
-            return None, ()
-        for place, record in zip(self.places, self.records, strict=True):
-            if name not in record:
-                raise InputError(f"{self.what} {place!r} lacks the attribute {name!r} that others have: set it for all")
-        values = [str(record[name]) for record in self.records]
-        names = tuple(dict.fromkeys([*(known or ()), *sorted(set(values))]))
-        number = {text: place for place, text in enumerate(names)}
-        return np.array([number[value] for value in values], dtype=np.int64), names
-
-    def labels(self, name: str | None, known: Sequence[str] | None) -> tuple[Array | None, tuple[str, ...] | None]:
-        """Labels and class names. Whole numbers stay; text is numbered; lists of 0 and 1 are several labels a node."""
-        names = None if known is None else tuple(known)
-        if name is None:
-            return None, names
-        given = [record.get(name) for record in self.records]
-        present = [label for label in given if label is not None]
-        if all(isinstance(label, Integral) for label in present):
-            return np.array([-1 if label is None else int(label) for label in given], dtype=np.int64), names
-        if all(isinstance(label, list | tuple | np.ndarray) for label in present):
-            empty = [0] * len(present[0])
-            return np.array([empty if label is None else label for label in given], dtype=np.uint8), names
-        if not all(isinstance(label, str) for label in present):
-            raise InputError(
-                f"the label {name!r} must be whole numbers, text or lists of 0 and 1, and the same everywhere"
-            )
-        names = tuple(dict.fromkeys([*(names or ()), *sorted(set(present))]))
-        number = {text: place for place, text in enumerate(names)}
-        return np.array([-1 if label is None else number[label] for label in given], dtype=np.int64), names
-
-
-def as_ids(names: list[Any]) -> Array | None:
-    """External ids from node names: None for 0, 1, 2, ...; integers; or text, which must tell the nodes apart."""
-    if all(isinstance(name, Integral) for name in names):
-        ids = np.array(names, dtype=np.int64)
-        return None if np.array_equal(ids, np.arange(len(ids))) else ids
-    texts = [str(name) for name in names]
-    if len(set(texts)) < len(texts):
-        raise InputError("two node names look the same as text: relabel the nodes with integers or distinct strings")
-    return np.array(texts)
-
-
-NAMES = ("name", "class_names", "feature_names", "edge_type_names", "edge_column_names", "node_types")
-PARTS = ("train", "val", "test")
+_NAMES = ("name", "class_names", "feature_names", "edge_type_names", "edge_column_names", "node_types")
+_SPLITS = ("train", "val", "test")
 
 
 def from_networkx(
@@ -165,7 +65,7 @@ def from_networkx(
         directed=True,
         self_loops=self_loops,
         duplicates="keep" if known else "merge",
-        features=tuple(records.part(*bounds).vectors(feature) for bounds in pairwise(offsets)),
+        features=tuple(records.slice(*bounds).vectors(feature) for bounds in pairwise(offsets)),
         feature_names=known.get("feature_names") if isinstance(feature, str) else feature,
         labels=labels,
         class_names=class_names,
@@ -173,10 +73,10 @@ def from_networkx(
         node_types=node_types,
         edge_types=kinds,
         edge_type_names=kind_names,
-        edge_weights=edges.numbers(edges.find(weight, "weight"), filling=1.0),
+        edge_weights=edges.numbers(edges.find(weight, "weight"), default=1.0),
         edge_columns=np.stack([edges.column(name) for name in columns], axis=1) if columns else None,
         edge_column_names=columns,
-        ids=as_ids(nodes),
+        ids=_as_ids(nodes),
         name=str(known.get("name") or graph.name or "graph"),
         **(_own_fields(records, edges) if known else {}),
     )
@@ -187,7 +87,7 @@ def to_networkx(graph: Graph) -> Any:
     networkx = _import_networkx()
     graph = _with_names(graph.to("cpu"))
     result = _empty_like(networkx, graph)
-    result.graph["graphstrap"] = {key: value for key in NAMES if (value := getattr(graph, key))}
+    result.graph["graphstrap"] = {key: value for key in _NAMES if (value := getattr(graph, key))}
     ids = graph.external_ids.tolist()
     result.add_nodes_from(zip(ids, _node_records(graph), strict=True))
     sources, targets = graph.indices.tolist(), graph.targets.tolist()
@@ -202,17 +102,6 @@ def _import_networkx() -> Any:
     except ImportError as error:
         raise InputError("networkx is not installed: pip install 'graphstrap[networkx]'") from error
     return networkx
-
-
-def _with_names(graph: Graph) -> Graph:
-    """The graph with a name for every edge type and edge column: attributes and their values need one."""
-    num_types = 0 if graph.edge_types is None or graph.num_edges == 0 else int(graph.edge_types.max()) + 1
-    num_columns = 0 if graph.edge_columns is None else graph.edge_columns.shape[1]
-    return replace(
-        graph,
-        edge_type_names=graph.edge_type_names or tuple(str(kind) for kind in range(num_types)),
-        edge_column_names=graph.edge_column_names or tuple(f"column_{number}" for number in range(num_columns)),
-    )
 
 
 def _nodes_by_type(
@@ -231,7 +120,7 @@ def _nodes_by_type(
     return [nodes[place] for place in order], [0, *np.cumsum(counts).tolist()], names
 
 
-def _edge_records(graph: Any, nodes: list[Any]) -> tuple[np.ndarray[Any, Any], Attributes]:
+def _edge_records(graph: Any, nodes: list[Any]) -> tuple[Array, Attributes]:
     """(2, E) sources and targets, and the attributes, of every directed edge."""
     number = {node: place for place, node in enumerate(nodes)}
     edges = [(number[source], number[target], record) for source, target, record in graph.edges(data=True)]
@@ -245,12 +134,124 @@ def _edge_records(graph: Any, nodes: list[Any]) -> tuple[np.ndarray[Any, Any], A
 
 def _own_fields(records: Attributes, edges: Attributes) -> dict[str, Any]:
     """What only graphs that `to_networkx` made have."""
-    masks = [records.column(part) if records.find(None, part) else None for part in PARTS]
+    masks = [records.column(split) if records.find(None, split) else None for split in _SPLITS]
     return {
         "splits": splits_from_masks(*masks, num_nodes=len(records.places)),
         "node_times": torch.from_numpy(records.column("time")) if records.find(None, "time") else None,
         "edge_times": torch.from_numpy(edges.column("time")) if edges.find(None, "time") else None,
     }
+
+
+@dataclass(frozen=True)
+class Attributes:
+    """Attributes of nodes or edges, one dictionary each, as arrays; messages name the node or edge.
+
+    `records[i]` holds the attributes of `places[i]`: a node's name, or an edge's two ends.
+    """
+
+    what: str  # "node" or "edge"
+    places: list[Any]
+    records: list[dict[str, Any]]
+
+    def slice(self, begin: int, end: int) -> Attributes:
+        return Attributes(self.what, self.places[begin:end], self.records[begin:end])
+
+    def find(self, name: str | None, usual: str | None) -> str | None:
+        """The attribute asked for, which must be there; or the usual one, where it is there."""
+        wanted = usual if name is None else name
+        if wanted is None or any(wanted in record for record in self.records):
+            return wanted
+        if name is None:
+            return None
+        present = sorted({str(key) for record in self.records for key in record})
+        raise InputError(f"no {self.what} has the attribute {name!r}: choose from {', '.join(present) or 'none'}")
+
+    def column(self, name: str) -> Array:
+        """An attribute that every record has, as one array of numbers or true/false values."""
+        given = self._values(name)
+        try:
+            values = np.array(given)
+        except ValueError as error:
+            raise InputError(f"the attribute {name!r} has different lengths in different {self.what}s") from error
+        if values.dtype.kind not in "buif":
+            raise InputError(f"the attribute {name!r} of {self.what}s must be numbers: got {values.dtype}")
+        return values
+
+    def numbers(self, name: str | None, *, default: float) -> Array | None:
+        """One number for each record, the default where it lacks the attribute."""
+        if name is None:
+            return None
+        completed = [{name: record.get(name, default)} for record in self.records]
+        return Attributes(self.what, self.places, completed).column(name).astype(np.float32)
+
+    def vectors(self, name: str | tuple[str, ...] | None) -> torch.Tensor | None:
+        """(N, F) features from a vector attribute or from several numbers; None where no record has any."""
+        if isinstance(name, tuple):
+            stacked = np.stack([self.column(one) for one in name], axis=1)
+        elif name is None or not any(name in record for record in self.records):
+            return None
+        else:
+            stacked = self.column(name).reshape(len(self.records), -1)
+        return torch.from_numpy(stacked.astype(np.float32))
+
+    def categories(self, name: str | None, known: Sequence[str] | None) -> tuple[Array | None, tuple[str, ...]]:
+        """Numbers for text values, and the names: the known ones first, others in the order of the alphabet."""
+        if name is None:
+            return None, ()
+        return _numbered([str(value) for value in self._values(name)], known)
+
+    def labels(self, name: str | None, known: Sequence[str] | None) -> tuple[Array | None, tuple[str, ...] | None]:
+        """Labels and class names. Whole numbers stay; text is numbered; lists of 0 and 1 are several labels a node."""
+        names = None if known is None else tuple(known)
+        if name is None:
+            return None, names
+        given = [record.get(name) for record in self.records]
+        present = [label for label in given if label is not None]
+        if all(isinstance(label, Integral) for label in present):
+            return np.array([-1 if label is None else int(label) for label in given], dtype=np.int64), names
+        if all(isinstance(label, list | tuple | np.ndarray) for label in present):
+            empty = [0] * len(present[0])
+            return np.array([empty if label is None else label for label in given], dtype=np.uint8), names
+        if not all(isinstance(label, str) for label in present):
+            raise InputError(
+                f"the label {name!r} must be whole numbers, text or lists of 0 and 1, and the same everywhere"
+            )
+        return _numbered(given, known)
+
+    def _values(self, name: str) -> list[Any]:
+        for place, record in zip(self.places, self.records, strict=True):
+            if name not in record:
+                raise InputError(f"{self.what} {place!r} lacks the attribute {name!r} that others have: set it for all")
+        return [record[name] for record in self.records]
+
+
+def _numbered(values: list[str | None], known: Sequence[str] | None) -> tuple[Array, tuple[str, ...]]:
+    """Numbers for text, -1 for None, and the names: the known ones first, others in the order of the alphabet."""
+    names = tuple(dict.fromkeys([*(known or ()), *sorted({value for value in values if value is not None})]))
+    number = {text: place for place, text in enumerate(names)}
+    return np.array([-1 if value is None else number[value] for value in values], dtype=np.int64), names
+
+
+def _as_ids(names: list[Any]) -> Array | None:
+    """External ids from node names: None for 0, 1, 2, ...; integers; or text, which must tell the nodes apart."""
+    if all(isinstance(name, Integral) for name in names):
+        ids = np.array(names, dtype=np.int64)
+        return None if np.array_equal(ids, np.arange(len(ids))) else ids
+    texts = [str(name) for name in names]
+    if len(set(texts)) < len(texts):
+        raise InputError("two node names look the same as text: relabel the nodes with integers or distinct strings")
+    return np.array(texts)
+
+
+def _with_names(graph: Graph) -> Graph:
+    """The graph with a name for every edge type and edge column: attributes and their values need one."""
+    num_types = 0 if graph.edge_types is None or graph.num_edges == 0 else int(graph.edge_types.max()) + 1
+    num_columns = 0 if graph.edge_columns is None else graph.edge_columns.shape[1]
+    return replace(
+        graph,
+        edge_type_names=graph.edge_type_names or tuple(str(kind) for kind in range(num_types)),
+        edge_column_names=graph.edge_column_names or tuple(f"column_{number}" for number in range(num_columns)),
+    )
 
 
 def _empty_like(networkx: Any, graph: Graph) -> Any:
@@ -275,10 +276,10 @@ def _node_records(graph: Graph) -> Iterator[dict[str, Any]]:
             yield record | _label_record(graph, node) | _split_record(graph, node)
 
 
-def _rows(block: Block | None) -> np.ndarray[Any, Any] | None:
+def _rows(block: Block | None) -> Array | None:
     if block is None:
         return None
-    rows: np.ndarray[Any, Any] = (block if isinstance(block, torch.Tensor) else block.to_dense()).numpy()
+    rows: Array = (block if isinstance(block, torch.Tensor) else block.to_dense()).numpy()
     return rows
 
 
@@ -294,7 +295,7 @@ def _label_record(graph: Graph, node: int) -> dict[str, Any]:
 def _split_record(graph: Graph, node: int) -> dict[str, Any]:
     record: dict[str, Any] = {}
     if graph.splits is not None:
-        record = {part: getattr(graph.splits, part)[node].tolist() for part in PARTS}
+        record = {split: getattr(graph.splits, split)[node].tolist() for split in _SPLITS}
     if graph.node_times is not None:
         record["time"] = graph.node_times[node].item()
     return record

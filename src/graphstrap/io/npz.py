@@ -9,8 +9,18 @@ One graph has the keys
 
 and, where there are such things, num_nodes, class_names, feature_names, ids, node_time, edge_weight, edge_time,
 edge_type, edge_type_names, edge_columns, edge_column_names, graph_offsets (the first node of each of several graphs,
-then N). A true `clean_edges` says that edge_index lists every
-directed edge of a graph as it was. A file with the key node_types holds several types of nodes: see `_hetero_npz`.
+then N). A true `clean_edges` says that edge_index lists every directed edge of a graph as it was.
+
+A file with the key node_types holds several types of nodes, and its keys carry the type they belong to:
+
+    node_types, edge_types                names; an edge type is "source type|relation|target type"
+    num_nodes:<type>                      nodes of a type are numbered from 0
+    x_data:<type>, x_indices:<type>, ...  features of a type as CSR, or x:<type>, or absent
+    edge_index:<edge type>                (2, E), one direction only
+    label_type, y:<type>                  the type that has labels
+    train_idx:<split>, val_idx:<split>, test_idx:<split>
+
+In the graph there is one numbering, contiguous by type in the order of node_types, and each split is a column.
 """
 
 from __future__ import annotations
@@ -21,7 +31,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph, Splits
@@ -30,122 +39,8 @@ from graphstrap.graph.graph import as_features, splits_from_masks
 from graphstrap.io.arrays import Archive, Array
 from graphstrap.io.files import atomic_write
 
-# Graphs of several node types in one .npz file: the keys carry the type they belong to.
-#
-# node_types, edge_types                names; an edge type is "source type|relation|target type"
-# num_nodes:<type>                      nodes of a type are numbered from 0
-# x_data:<type>, x_indices:<type>, ...  features of a type as CSR, or x:<type>, or absent
-# edge_index:<edge type>                (2, E), one direction only
-# label_type, y:<type>                  the type that has labels
-# train_idx:<split>, val_idx:<split>, test_idx:<split>
-#
-# In the graph there is one numbering, contiguous by type in the order of node_types, and each split is a column.
-
-
-def read_hetero(archive: Archive, directed: bool | None) -> Graph:
-    node_types = archive.names("node_types") or ()
-    counts = [archive.count(f"num_nodes:{node_type}") for node_type in node_types]
-    offsets = (0, *accumulate(counts))
-    first = dict(zip(node_types, offsets, strict=False))
-    sizes = dict(zip(node_types, counts, strict=True))
-    edge_types, edges, kinds = _edges(archive, first, sizes)
-    return Graph.from_edges(
-        edges[0],
-        edges[1],
-        num_nodes=offsets[-1],
-        directed=bool(directed),
-        edge_types=kinds,
-        edge_type_names=edge_types,
-        features=tuple(_typed_features(archive, node_type, sizes[node_type]) for node_type in node_types),
-        type_offsets=offsets,
-        node_types=node_types,
-        labels=_typed_labels(archive, first, sizes),
-        class_names=archive.names("class_names"),
-        splits=_typed_splits(archive, first, sizes),
-        name=archive.path.stem,
-    )
-
-
-def _edges(archive: Archive, first: dict[str, int], sizes: dict[str, int]) -> tuple[tuple[str, ...], Array, Array]:
-    """Edge type names, all edges in the common numbering (2, E), and the type of each."""
-    names = archive.names("edge_types")
-    if names is None:
-        archive.refuse("edge_types", "is missing: the format needs this key")
-    blocks = [_edge_block(archive, name, first, sizes) for name in names]
-    kinds = [np.full(block.shape[1], number, dtype=np.int64) for number, block in enumerate(blocks)]
-    empty = np.zeros((2, 0), dtype=np.int64)
-    return names, np.concatenate([empty, *blocks], axis=1), np.concatenate([empty[0], *kinds])
-
-
-def _edge_block(archive: Archive, name: str, first: dict[str, int], sizes: dict[str, int]) -> Array:
-    parts = name.split("|")
-    if len(parts) != 3 or parts[0] not in first or parts[2] not in first:
-        archive.refuse("edge_types", f"holds {name!r}, expected source|relation|target with types from node_types")
-    key = f"edge_index:{name}"
-    block = archive.integers(key, dimensions=2)
-    if len(block) != 2:
-        archive.refuse(key, f"has shape {block.shape}, expected two rows: sources and targets")
-    for row, node_type in zip(block, (parts[0], parts[2]), strict=True):
-        if row.size and (row.min() < 0 or row.max() >= sizes[node_type]):
-            archive.refuse(key, f"names a {node_type} outside 0 to {sizes[node_type] - 1}")
-    shifted: Array = block + np.array([[first[parts[0]]], [first[parts[2]]]])
-    return shifted
-
-
-def _typed_features(archive: Archive, node_type: str, count: int) -> Features | None:
-    if f"x:{node_type}" in archive:
-        block = as_features(archive.read(f"x:{node_type}", kinds="buif", dimensions=2))
-    elif f"x_shape:{node_type}" in archive:
-        block = as_features(archive.csr(f":{node_type}"))
-    else:
-        return None
-    if block is not None and block.shape[0] != count:
-        archive.refuse(f"x:{node_type}", f"has {block.shape[0]} rows for {count} nodes")
-    return block
-
-
-def _label_type(archive: Archive, first: dict[str, int]) -> str | None:
-    if "label_type" not in archive:
-        return None
-    label_type = str(archive.read("label_type", kinds="U", dimensions=0))
-    if label_type not in first:
-        archive.refuse("label_type", f"is {label_type!r}, which is not among node_types")
-    return label_type
-
-
-def _typed_labels(archive: Archive, first: dict[str, int], sizes: dict[str, int]) -> Tensor | None:
-    """(N,) with -1 outside the type that has labels."""
-    label_type = _label_type(archive, first)
-    if label_type is None:
-        return None
-    given = archive.integers(f"y:{label_type}")
-    if len(given) != sizes[label_type]:
-        archive.refuse(f"y:{label_type}", f"has {len(given)} rows for {sizes[label_type]} nodes")
-    if given.size and given.min() < -1:
-        archive.refuse(f"y:{label_type}", f"holds {given.min()}: labels run from 0 up, with -1 for none")
-    labels = torch.full((sum(sizes.values()),), -1, dtype=torch.int64)
-    labels[first[label_type] : first[label_type] + len(given)] = torch.from_numpy(given)
-    return labels
-
-
-def _typed_splits(archive: Archive, first: dict[str, int], sizes: dict[str, int]) -> Splits | None:
-    """One column for each split name, in the order of the file."""
-    label_type = _label_type(archive, first)
-    parts = ("train", "val", "test")
-    keys = [
-        key.split("_idx:", 1) for key in archive.all_keys if key.startswith(tuple(f"{part}_idx:" for part in parts))
-    ]
-    names = list(dict.fromkeys(name for _, name in keys))
-    if label_type is None or not names:
-        return None
-    masks = {part: torch.zeros(sum(sizes.values()), len(names), dtype=torch.bool) for part in parts}
-    for part, name in keys:
-        members = archive.indices(f"{part}_idx:{name}", below=sizes[label_type])
-        masks[part][torch.from_numpy(members) + first[label_type], names.index(name)] = True
-    return Splits(masks["train"], masks["val"], masks["test"])
-
-
 _SCIPY_KEYS = {"format", "shape", "data"}  # what scipy.sparse.save_npz writes, whatever the format
+_SPLITS = ("train", "val", "test")
 
 
 def read_npz(path: str | os.PathLike[str], *, directed: bool | None = None, binarize: bool = False) -> Graph:
@@ -158,7 +53,7 @@ def read_npz(path: str | os.PathLike[str], *, directed: bool | None = None, bina
     """
     with Archive(path) as archive, np.errstate(over="ignore", invalid="ignore"):  # infinite is refused where it matters
         _refuse_scipy(archive)
-        read = read_hetero if "node_types" in archive else _read_homogeneous
+        read = _read_typed if "node_types" in archive else _read_homogeneous
         try:
             graph = read(archive, directed)
         except InputError:
@@ -177,6 +72,14 @@ def write_npz(path: str | os.PathLike[str], graph: Graph) -> None:
         np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
+def _refuse_scipy(archive: Archive) -> None:
+    if set(archive.all_keys) >= _SCIPY_KEYS and "edge_index" not in archive:
+        raise InputError(
+            f"{archive.path} is a SciPy matrix, not a graph: read it with scipy.sparse.load_npz, make a graph of it "
+            "with graphstrap.io.scipy.from_scipy, and write that with graphstrap.io.npz.write_npz"
+        )
+
+
 def binarized(block: Block | None) -> Features | None:
     """Every positive value set to 1."""
     if isinstance(block, SparseMatrix):
@@ -188,14 +91,6 @@ def binarized(block: Block | None) -> Features | None:
 
 def _ones_for_positive(values: torch.Tensor) -> torch.Tensor:
     return torch.where(values > 0, torch.ones_like(values), values)
-
-
-def _refuse_scipy(archive: Archive) -> None:
-    if set(archive.all_keys) >= _SCIPY_KEYS and "edge_index" not in archive:
-        raise InputError(
-            f"{archive.path} is a SciPy matrix, not a graph: read it with scipy.sparse.load_npz, make a graph of it "
-            "with graphstrap.io.scipy.from_scipy, and write that with graphstrap.io.npz.write_npz"
-        )
 
 
 def _read_homogeneous(archive: Archive, directed: bool | None) -> Graph:
@@ -219,7 +114,7 @@ def _read_homogeneous(archive: Archive, directed: bool | None) -> Graph:
         splits=_splits(archive, num_nodes),
         ids=_optional(archive, "ids", kinds="iuU", length=num_nodes),
         node_times=_optional_tensor(archive, "node_time", length=num_nodes),
-        graph_offsets=_graph_offsets(archive),
+        graph_offsets=tuple(archive.integers("graph_offsets").tolist()) if "graph_offsets" in archive else (),
         name=archive.path.stem,
         **_edge_columns(archive, edge_index.shape[1]),
     )
@@ -261,16 +156,12 @@ def _labels(archive: Archive, num_nodes: int) -> Array | None:
 
 
 def _splits(archive: Archive, num_nodes: int) -> Splits | None:
-    keys = ("train_mask", "val_mask", "test_mask")
-    train, val, test = (archive.read(key, kinds="bui", dimensions=(1, 2)) if key in archive else None for key in keys)
+    keys = [f"{name}_mask" for name in _SPLITS]
+    masks = [archive.read(key, kinds="bui", dimensions=(1, 2)) if key in archive else None for key in keys]
     try:
-        return splits_from_masks(train, val, test, num_nodes=num_nodes)
+        return splits_from_masks(*masks, num_nodes=num_nodes)
     except InputError as error:
         raise InputError(f"{archive.path}: {error}") from error
-
-
-def _graph_offsets(archive: Archive) -> tuple[int, ...]:
-    return tuple(archive.integers("graph_offsets", dimensions=1).tolist()) if "graph_offsets" in archive else ()
 
 
 def _edge_columns(archive: Archive, num_edges: int) -> dict[str, Any]:
@@ -300,6 +191,100 @@ def _optional_tensor(
     return None if values is None else torch.from_numpy(values)
 
 
+def _read_typed(archive: Archive, directed: bool | None) -> Graph:
+    node_types = archive.names("node_types") or ()
+    counts = [archive.count(f"num_nodes:{node_type}") for node_type in node_types]
+    offsets = (0, *accumulate(counts))
+    first = dict(zip(node_types, offsets, strict=False))
+    sizes = dict(zip(node_types, counts, strict=True))
+    edge_types, edges, kinds = _typed_edges(archive, first, sizes)
+    return Graph.from_edges(
+        edges[0],
+        edges[1],
+        num_nodes=offsets[-1],
+        directed=bool(directed),
+        edge_types=kinds,
+        edge_type_names=edge_types,
+        features=tuple(_typed_features(archive, node_type, sizes[node_type]) for node_type in node_types),
+        type_offsets=offsets,
+        node_types=node_types,
+        class_names=archive.names("class_names"),
+        **_typed_labels_and_splits(archive, first, sizes),
+        name=archive.path.stem,
+    )
+
+
+def _typed_edges(
+    archive: Archive, first: dict[str, int], sizes: dict[str, int]
+) -> tuple[tuple[str, ...], Array, Array]:
+    """Edge type names, all edges in the common numbering (2, E), and the type of each."""
+    names = archive.names("edge_types")
+    if names is None:
+        archive.refuse("edge_types", "is missing: the format needs this key")
+    blocks = [_typed_edge_block(archive, name, first, sizes) for name in names]
+    kinds = [np.full(block.shape[1], number, dtype=np.int64) for number, block in enumerate(blocks)]
+    empty = np.zeros((2, 0), dtype=np.int64)
+    return names, np.concatenate([empty, *blocks], axis=1), np.concatenate([empty[0], *kinds])
+
+
+def _typed_edge_block(archive: Archive, name: str, first: dict[str, int], sizes: dict[str, int]) -> Array:
+    parts = name.split("|")
+    if len(parts) != 3 or parts[0] not in first or parts[2] not in first:
+        archive.refuse("edge_types", f"holds {name!r}, expected source|relation|target with types from node_types")
+    key = f"edge_index:{name}"
+    block = archive.integers(key, dimensions=2)
+    if len(block) != 2:
+        archive.refuse(key, f"has shape {block.shape}, expected two rows: sources and targets")
+    for row, node_type in zip(block, (parts[0], parts[2]), strict=True):
+        if row.size and (row.min() < 0 or row.max() >= sizes[node_type]):
+            archive.refuse(key, f"names a {node_type} outside 0 to {sizes[node_type] - 1}")
+    shifted: Array = block + np.array([[first[parts[0]]], [first[parts[2]]]])
+    return shifted
+
+
+def _typed_features(archive: Archive, node_type: str, count: int) -> Features | None:
+    if f"x:{node_type}" in archive:
+        block = as_features(archive.read(f"x:{node_type}", kinds="buif", dimensions=2))
+    elif f"x_shape:{node_type}" in archive:
+        block = as_features(archive.csr(f":{node_type}"))
+    else:
+        return None
+    if block is not None and block.shape[0] != count:
+        archive.refuse(f"x:{node_type}", f"has {block.shape[0]} rows for {count} nodes")
+    return block
+
+
+def _typed_labels_and_splits(archive: Archive, first: dict[str, int], sizes: dict[str, int]) -> dict[str, Any]:
+    """Labels (N,), -1 outside the type that has them, and one column of each mask for each split, in file order."""
+    if "label_type" not in archive:
+        return {}
+    label_type, num_nodes = str(archive.read("label_type", kinds="U", dimensions=0)), sum(sizes.values())
+    if label_type not in first:
+        archive.refuse("label_type", f"is {label_type!r}, which is not among node_types")
+    key, offset = f"y:{label_type}", first[label_type]
+    labels = torch.full((num_nodes,), -1, dtype=torch.int64)
+    labels[offset : offset + sizes[label_type]] = torch.from_numpy(_whole_labels(archive, key, sizes[label_type]))
+    pairs = (key.split("_idx:", 1) for key in archive.all_keys if "_idx:" in key)
+    keys = [(kind, name) for kind, name in pairs if kind in _SPLITS]
+    names = list(dict.fromkeys(name for _, name in keys))
+    if not names:
+        return {"labels": labels}
+    masks = {kind: torch.zeros(num_nodes, len(names), dtype=torch.bool) for kind in _SPLITS}
+    for kind, name in keys:
+        members = archive.indices(f"{kind}_idx:{name}", below=sizes[label_type])
+        masks[kind][torch.from_numpy(members) + offset, names.index(name)] = True
+    return {"labels": labels, "splits": Splits(**masks)}
+
+
+def _whole_labels(archive: Archive, key: str, count: int) -> Array:
+    labels = archive.integers(key)
+    if len(labels) != count:
+        archive.refuse(key, f"has {len(labels)} rows for {count} nodes")
+    if labels.size and labels.min() < -1:
+        archive.refuse(key, f"holds {labels.min()}: labels run from 0 up, with -1 for none")
+    return labels
+
+
 def _arrays(graph: Graph) -> dict[str, Array]:
     """The keys of a file, for what the graph has."""
     tensors = {
@@ -312,9 +297,9 @@ def _arrays(graph: Graph) -> dict[str, Array]:
         "edge_columns": graph.edge_columns,
     }
     if graph.splits is not None:
-        for part in ("train", "val", "test"):
-            mask = getattr(graph.splits, part)
-            tensors[f"{part}_mask"] = mask[:, 0] if graph.splits.num_splits == 1 else mask
+        for name in _SPLITS:
+            mask = getattr(graph.splits, name)
+            tensors[f"{name}_mask"] = mask[:, 0] if graph.splits.num_splits == 1 else mask
     arrays = {key: tensor.numpy() for key, tensor in tensors.items() if tensor is not None}
     for key in ("class_names", "feature_names", "edge_type_names", "edge_column_names"):
         if names := getattr(graph, key):

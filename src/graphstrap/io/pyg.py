@@ -21,15 +21,164 @@ from graphstrap.graph import Graph
 from graphstrap.graph.blocks import Block, Features, SparseMatrix
 from graphstrap.graph.graph import as_features, splits_from_masks
 
-# The node side of the PyTorch Geometric bridge: features, labels, splits, times and ids of each node type.
+EdgeTriple = tuple[str, str, str]
+_SPLITS = ("train", "val", "test")
+_EDGE_KEYS = {"edge_weights": "edge_weight", "edge_times": "edge_time", "edge_columns": "edge_attr"}
+_DEFAULTS = {"edge_weights": 1.0, "edge_columns": 0.0}  # for edge types that lack what others have
+_NAMES = ("name", "class_names", "feature_names", "edge_type_names", "edge_column_names")
 
 
-PARTS = ("train", "val", "test")
+def from_pyg(data: Any, *, directed: bool = True, self_loops: str = "drop", duplicates: str = "merge") -> Graph:
+    """A graph from a Data or HeteroData object, which is left as it is.
+
+    PyG lists both directions of an undirected edge, so edges are taken as they are; `directed=False` adds missing ones.
+    """
+    nodes, edges = _stores(data)
+    names = dict(getattr(data, "graphstrap", None) or {})
+    counts = [_count_nodes(node_type, store) for node_type, store in nodes.items()]
+    offsets = (0, *accumulate(counts))
+    index = _edge_index(edges, dict(zip(nodes, offsets, strict=False)), dict(zip(nodes, counts, strict=True)))
+    edge_types, edge_type_names = _edge_types(data, edges, names)
+    rest = {key: names[key] for key in _NAMES if key in names and key != "edge_type_names"}
+    return Graph.from_edges(
+        index[0],
+        index[1],
+        num_nodes=offsets[-1],
+        directed=directed,
+        self_loops=self_loops,
+        duplicates=duplicates,
+        type_offsets=offsets,
+        node_types=tuple(names.get("node_types", nodes)),
+        edge_types=edge_types,
+        edge_type_names=edge_type_names,
+        **{key: _edge_values(edges, key) for key in _EDGE_KEYS},
+        **_node_fields(nodes, counts),
+        **rest,
+    )
 
 
-def node_fields(nodes: dict[str, Any], counts: list[int]) -> dict[str, Any]:
+def to_pyg(graph: Graph, *, dense: bool = True) -> Any:
+    """Data, or HeteroData for several node types. `dense=False` keeps sparse features sparse, as COO tensors."""
+    geometric = import_pyg()
+    graph = graph.to("cpu")
+    names: dict[str, Any] = {key: value for key in _NAMES if (value := getattr(graph, key))}
+    names["node_types"] = graph.node_types
+    if len(graph.node_types) == 1:
+        data = geometric.Data(num_nodes=graph.num_nodes)
+        _write_nodes(data, graph, 0, dense=dense)
+        _write_edges(data, graph, torch.arange(graph.num_edges), offsets=(0, 0))
+        if graph.edge_types is not None:
+            data.edge_type = graph.edge_types
+    else:
+        data = geometric.HeteroData()
+        for number, node_type in enumerate(graph.node_types):
+            _write_nodes(data[node_type], graph, number, dense=dense)
+        edge_names = _write_edge_types(data, graph)
+        names["edge_names"] = None if graph.edge_types is None else edge_names
+    data.graphstrap = names
+    return data
+
+
+def import_pyg(module: str = "data") -> Any:
+    """A module of torch_geometric, whose own import warns of things that are none of the user's business."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return importlib.import_module(f"torch_geometric.{module}")
+    except ImportError as error:
+        raise InputError("torch_geometric is not installed: pip install torch-geometric") from error
+
+
+def _stores(data: Any) -> tuple[dict[str, Any], dict[EdgeTriple, Any]]:
+    """Where nodes and edges of each type are; a Data object is one node type and one edge type."""
+    geometric = import_pyg()
+    if isinstance(data, geometric.HeteroData):
+        ends = {end for source, _, target in data.edge_types for end in (source, target)}
+        for node_type in sorted(ends - set(data.node_types)):
+            _refuse_uncounted(node_type)
+        return {kind: data[kind] for kind in data.node_types}, {triple: data[triple] for triple in data.edge_types}
+    if not isinstance(data, geometric.Data):
+        raise InputError(f"from_pyg takes a Data or HeteroData object, got {type(data).__name__}")
+    return {"node": data}, {("node", "to", "node"): data}
+
+
+def _count_nodes(node_type: str, store: Any) -> int:
+    if "num_nodes" in store:
+        return int(store.num_nodes)
+    for key in ("x", "y", "ids"):
+        if (value := getattr(store, key, None)) is not None:
+            return len(value) if key == "ids" else int(value.shape[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyG warns where it has to infer the number from the edges
+        count = store.num_nodes
+    return _refuse_uncounted(node_type) if count is None else int(count)
+
+
+def _refuse_uncounted(node_type: str) -> NoReturn:
+    raise InputError(f"nodes of type {node_type!r} have neither x nor num_nodes: set data[{node_type!r}].num_nodes")
+
+
+def _edge_index(edges: dict[EdgeTriple, Any], first: dict[str, int], sizes: dict[str, int]) -> Tensor:
+    """(2, E) in the common numbering."""
+    parts = [torch.zeros(2, 0, dtype=torch.int64)]
+    for (source, relation, target), store in edges.items():
+        index = getattr(store, "edge_index", None)
+        if index is None or index.dim() != 2 or len(index) != 2:
+            raise InputError(
+                f"edges {source}-{relation}-{target} have no edge_index of shape (2, E): give one (not adj_t)"
+            )
+        index = index.as_subclass(Tensor).cpu().long()
+        for row, node_type in zip(index, (source, target), strict=True):
+            if len(row) and not 0 <= int(row.min()) <= int(row.max()) < sizes[node_type]:
+                raise InputError(
+                    f"edge_index of {source}-{relation}-{target} names a {node_type} beyond {sizes[node_type]}"
+                )
+        parts.append(index + torch.tensor([[first[source]], [first[target]]]))
+    return torch.cat(parts, dim=1)
+
+
+def _edge_types(
+    data: Any, edges: dict[EdgeTriple, Any], names: dict[str, Any]
+) -> tuple[Tensor | None, tuple[str, ...]]:
+    """The type of each edge, and the names of the types: "source|relation|target" unless the graph had others."""
+    known = tuple(names.get("edge_type_names", ()))
+    if any(store is data for store in edges.values()):
+        types = getattr(data, "edge_type", None)
+        return (None if types is None else types.cpu().long()), known
+    edge_names = names.get("edge_names", {})
+    if edge_names is None:
+        return None, ()
+    own = [edge_names.get(triple, "|".join(triple)) for triple in edges]
+    known = tuple(dict.fromkeys([*known, *own]))
+    counts = torch.tensor([store.edge_index.shape[1] for store in edges.values()], dtype=torch.int64)
+    numbers = torch.tensor([known.index(name) for name in own], dtype=torch.int64)
+    return torch.repeat_interleave(numbers, counts), known
+
+
+def _edge_values(edges: dict[EdgeTriple, Any], key: str) -> Tensor | None:
+    """An edge column over all edge types: (E,), or (E, K) for edge_columns."""
+    given = {triple: getattr(store, _EDGE_KEYS[key], None) for triple, store in edges.items()}
+    found = [value for value in given.values() if value is not None]
+    if not found:
+        return None
+    columns = []
+    for triple, value in given.items():
+        count = edges[triple].edge_index.shape[1]
+        if value is None and key not in _DEFAULTS:
+            raise InputError(
+                f"edges {'-'.join(triple)} have no {_EDGE_KEYS[key]}, but others do: give it to all or none"
+            )
+        default = found[0].new_full((count, *found[0].shape[1:]), _DEFAULTS.get(key, 0))
+        column = (default if value is None else value).cpu()
+        columns.append(column.reshape(count, -1) if key == "edge_columns" else column.reshape(count))
+    if len({column.shape[1:] for column in columns}) > 1:
+        raise InputError(f"{_EDGE_KEYS[key]} has different widths in different edge types: give all the same columns")
+    return torch.cat(columns)
+
+
+def _node_fields(nodes: dict[str, Any], counts: list[int]) -> dict[str, Any]:
     """The fields of Graph that belong to nodes, gathered over all node types."""
-    masks = {part: _gather_masks(nodes, counts, f"{part}_mask") for part in PARTS}
+    masks = {split: _gather_masks(nodes, counts, f"{split}_mask") for split in _SPLITS}
     return {
         "features": tuple(_features(store) for store in nodes.values()),
         "labels": _gather_labels(nodes, counts),
@@ -37,42 +186,6 @@ def node_fields(nodes: dict[str, Any], counts: list[int]) -> dict[str, Any]:
         "node_times": _gather_all(nodes, "time"),
         "ids": _gather_ids(nodes),
     }
-
-
-def write_nodes(store: Any, graph: Graph, number: int, *, dense: bool) -> None:
-    """Set x, y, masks, time and ids of the nodes of one type."""
-    begin, end = graph.type_offsets[number], graph.type_offsets[number + 1]
-    store.num_nodes = end - begin
-    block = graph.features[number]
-    if block is not None:
-        store.x = _to_torch(block, dense)
-    if graph.labels is not None and _belongs(graph.labels, begin, end):
-        store.y = graph.labels[begin:end]
-    if graph.splits is not None:
-        everywhere = torch.cat([getattr(graph.splits, part) for part in PARTS], dim=1)
-        if _belongs(everywhere, begin, end):
-            for part in PARTS:
-                mask = getattr(graph.splits, part)[begin:end]
-                setattr(store, f"{part}_mask", mask[:, 0] if graph.splits.num_splits == 1 else mask)
-    if graph.node_times is not None:
-        store.time = graph.node_times[begin:end]
-    if graph.ids is not None:
-        store.ids = graph.ids[begin:end]
-
-
-def _belongs(values: Tensor, begin: int, end: int) -> bool:
-    """Whether these nodes have labels or splits at all, or no node has: then every type keeps its empty ones."""
-    nothing = -1 if values.dim() == 1 else 0
-    return bool((values[begin:end] != nothing).any()) or not bool((values != nothing).any())
-
-
-def _to_torch(block: Block, dense: bool) -> Tensor:
-    if isinstance(block, Tensor):
-        return block
-    if dense or not isinstance(block, SparseMatrix):
-        return block.to_dense()
-    places = torch.stack([block.rows, block.indices.long()])
-    return torch.sparse_coo_tensor(places, block.values, block.shape, is_coalesced=True, check_invariants=True)
 
 
 def _features(store: Any) -> Features | None:
@@ -152,165 +265,48 @@ def _gather_ids(nodes: dict[str, Any]) -> np.ndarray[Any, Any] | None:
     return np.concatenate(found) if found else None
 
 
-EdgeTriple = tuple[str, str, str]
-EDGE_KEYS = ("edge_weights", "edge_times", "edge_columns")
-PYG_KEYS = {"edge_weights": "edge_weight", "edge_times": "edge_time", "edge_columns": "edge_attr"}
-FILLINGS = {"edge_weights": 1.0, "edge_columns": 0.0}  # for edge types that lack what others have
-NAMES = ("name", "class_names", "feature_names", "edge_type_names", "edge_column_names")
+def _write_nodes(store: Any, graph: Graph, number: int, *, dense: bool) -> None:
+    """Set x, y, masks, time and ids of the nodes of one type."""
+    begin, end = graph.type_offsets[number], graph.type_offsets[number + 1]
+    store.num_nodes = end - begin
+    block = graph.features[number]
+    if block is not None:
+        store.x = _to_torch(block, dense)
+    if graph.labels is not None and _belongs(graph.labels, begin, end):
+        store.y = graph.labels[begin:end]
+    if graph.splits is not None:
+        everywhere = torch.cat([getattr(graph.splits, split) for split in _SPLITS], dim=1)
+        if _belongs(everywhere, begin, end):
+            for split in _SPLITS:
+                mask = getattr(graph.splits, split)[begin:end]
+                setattr(store, f"{split}_mask", mask[:, 0] if graph.splits.num_splits == 1 else mask)
+    if graph.node_times is not None:
+        store.time = graph.node_times[begin:end]
+    if graph.ids is not None:
+        store.ids = graph.ids[begin:end]
 
 
-def from_pyg(data: Any, *, directed: bool = True, self_loops: str = "drop", duplicates: str = "merge") -> Graph:
-    """A graph from a Data or HeteroData object, which is left as it is.
-
-    PyG lists both directions of an undirected edge, so edges are taken as they are; `directed=False` adds missing ones.
-    """
-    nodes, edges = _stores(data)
-    names = dict(getattr(data, "graphstrap", None) or {})
-    counts = [_count_nodes(node_type, store) for node_type, store in nodes.items()]
-    offsets = (0, *accumulate(counts))
-    index = _edge_index(edges, dict(zip(nodes, offsets, strict=False)), dict(zip(nodes, counts, strict=True)))
-    edge_types, edge_type_names = _edge_types(data, edges, names)
-    rest = {key: names[key] for key in NAMES if key in names and key != "edge_type_names"}
-    return Graph.from_edges(
-        index[0],
-        index[1],
-        num_nodes=offsets[-1],
-        directed=directed,
-        self_loops=self_loops,
-        duplicates=duplicates,
-        type_offsets=offsets,
-        node_types=tuple(names.get("node_types", nodes)),
-        edge_types=edge_types,
-        edge_type_names=edge_type_names,
-        **{key: _edge_values(edges, key) for key in EDGE_KEYS},
-        **node_fields(nodes, counts),
-        **rest,
-    )
+def _belongs(values: Tensor, begin: int, end: int) -> bool:
+    """Whether these nodes have labels or splits at all, or no node has: then every type keeps its empty ones."""
+    nothing = -1 if values.dim() == 1 else 0
+    return bool((values[begin:end] != nothing).any()) or not bool((values != nothing).any())
 
 
-def to_pyg(graph: Graph, *, dense: bool = True) -> Any:
-    """Data, or HeteroData for several node types. `dense=False` keeps sparse features sparse, as COO tensors."""
-    geometric = import_pyg()
-    graph = graph.to("cpu")
-    names: dict[str, Any] = {key: value for key in NAMES if (value := getattr(graph, key))}
-    names["node_types"] = graph.node_types
-    if len(graph.node_types) == 1:
-        data = geometric.Data(num_nodes=graph.num_nodes)
-        write_nodes(data, graph, 0, dense=dense)
-        _write_edges(data, graph, torch.arange(graph.num_edges), offsets=(0, 0))
-        if graph.edge_types is not None:
-            data.edge_type = graph.edge_types
-    else:
-        data = geometric.HeteroData()
-        for number, node_type in enumerate(graph.node_types):
-            write_nodes(data[node_type], graph, number, dense=dense)
-        edge_names = _write_edge_types(data, graph)
-        names["edge_names"] = None if graph.edge_types is None else edge_names
-    data.graphstrap = names
-    return data
-
-
-def import_pyg(part: str = "data") -> Any:
-    """A part of torch_geometric, whose own import warns of things that are none of the user's business."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return importlib.import_module(f"torch_geometric.{part}")
-    except ImportError as error:
-        raise InputError("torch_geometric is not installed: pip install torch-geometric") from error
-
-
-def _stores(data: Any) -> tuple[dict[str, Any], dict[EdgeTriple, Any]]:
-    """Where nodes and edges of each type are; a Data object is one node type and one edge type."""
-    geometric = import_pyg()
-    if isinstance(data, geometric.HeteroData):
-        ends = {end for source, _, target in data.edge_types for end in (source, target)}
-        for node_type in sorted(ends - set(data.node_types)):
-            _refuse_uncounted(node_type)
-        return {kind: data[kind] for kind in data.node_types}, {triple: data[triple] for triple in data.edge_types}
-    if not isinstance(data, geometric.Data):
-        raise InputError(f"from_pyg takes a Data or HeteroData object, got {type(data).__name__}")
-    return {"node": data}, {("node", "to", "node"): data}
-
-
-def _count_nodes(node_type: str, store: Any) -> int:
-    if "num_nodes" in store:
-        return int(store.num_nodes)
-    for key in ("x", "y", "ids"):
-        if (value := getattr(store, key, None)) is not None:
-            return len(value) if key == "ids" else int(value.shape[0])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyG warns where it has to infer the number from the edges
-        count = store.num_nodes
-    return _refuse_uncounted(node_type) if count is None else int(count)
-
-
-def _refuse_uncounted(node_type: str) -> NoReturn:
-    raise InputError(f"nodes of type {node_type!r} have neither x nor num_nodes: set data[{node_type!r}].num_nodes")
-
-
-def _edge_index(edges: dict[EdgeTriple, Any], first: dict[str, int], sizes: dict[str, int]) -> Tensor:
-    """(2, E) in the common numbering."""
-    parts = [torch.zeros(2, 0, dtype=torch.int64)]
-    for (source, relation, target), store in edges.items():
-        index = getattr(store, "edge_index", None)
-        if index is None or index.dim() != 2 or len(index) != 2:
-            raise InputError(
-                f"edges {source}-{relation}-{target} have no edge_index of shape (2, E): give one (not adj_t)"
-            )
-        index = index.as_subclass(Tensor).cpu().long()
-        for row, node_type in zip(index, (source, target), strict=True):
-            if len(row) and not 0 <= int(row.min()) <= int(row.max()) < sizes[node_type]:
-                raise InputError(
-                    f"edge_index of {source}-{relation}-{target} names a {node_type} beyond {sizes[node_type]}"
-                )
-        parts.append(index + torch.tensor([[first[source]], [first[target]]]))
-    return torch.cat(parts, dim=1)
-
-
-def _edge_types(
-    data: Any, edges: dict[EdgeTriple, Any], names: dict[str, Any]
-) -> tuple[Tensor | None, tuple[str, ...]]:
-    """The type of each edge, and the names of the types: "source|relation|target" unless the graph had others."""
-    known = tuple(names.get("edge_type_names", ()))
-    if any(store is data for store in edges.values()):
-        types = getattr(data, "edge_type", None)
-        return (None if types is None else types.cpu().long()), known
-    edge_names = names.get("edge_names", {})
-    if edge_names is None:
-        return None, ()
-    own = [edge_names.get(triple, "|".join(triple)) for triple in edges]
-    known = tuple(dict.fromkeys([*known, *own]))
-    counts = torch.tensor([store.edge_index.shape[1] for store in edges.values()], dtype=torch.int64)
-    numbers = torch.tensor([known.index(name) for name in own], dtype=torch.int64)
-    return torch.repeat_interleave(numbers, counts), known
-
-
-def _edge_values(edges: dict[EdgeTriple, Any], key: str) -> Tensor | None:
-    """An edge column over all edge types: (E,), or (E, K) for edge_columns."""
-    given = {triple: getattr(store, PYG_KEYS[key], None) for triple, store in edges.items()}
-    found = [value for value in given.values() if value is not None]
-    if not found:
-        return None
-    parts = []
-    for triple, value in given.items():
-        count = edges[triple].edge_index.shape[1]
-        if value is None and key not in FILLINGS:
-            raise InputError(f"edges {'-'.join(triple)} have no {PYG_KEYS[key]}, but others do: give it to all or none")
-        filling = found[0].new_full((count, *found[0].shape[1:]), FILLINGS.get(key, 0))
-        part = (filling if value is None else value).cpu()
-        parts.append(part.reshape(count, -1) if key == "edge_columns" else part.reshape(count))
-    if len({part.shape[1:] for part in parts}) > 1:
-        raise InputError(f"{PYG_KEYS[key]} has different widths in different edge types: give all the same columns")
-    return torch.cat(parts)
+def _to_torch(block: Block, dense: bool) -> Tensor:
+    if isinstance(block, Tensor):
+        return block
+    if dense or not isinstance(block, SparseMatrix):
+        return block.to_dense()
+    places = torch.stack([block.rows, block.indices.long()])
+    return torch.sparse_coo_tensor(places, block.values, block.shape, is_coalesced=True, check_invariants=True)
 
 
 def _write_edges(store: Any, graph: Graph, edges: Tensor, *, offsets: tuple[int, int]) -> None:
     source, target = graph.indices[edges].long() - offsets[0], graph.targets[edges] - offsets[1]
     store.edge_index = torch.stack([source, target])
-    for key in EDGE_KEYS:
+    for key in _EDGE_KEYS:
         if (values := getattr(graph, key)) is not None:
-            setattr(store, PYG_KEYS[key], values[edges])
+            setattr(store, _EDGE_KEYS[key], values[edges])
 
 
 def _write_edge_types(data: Any, graph: Graph) -> dict[EdgeTriple, str]:
