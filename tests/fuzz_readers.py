@@ -18,9 +18,8 @@ from conftest import make_communities
 
 from fuzz_mutations import change_sizes, copy_folder, mutate
 from graphstrap.api.embed import embed
-from graphstrap.api.ensemble import fold_folders
-from graphstrap.api.estimator import BGRL
-from graphstrap.api.seeds import seed_folders
+from graphstrap.api.ensemble import fold_folders, seed_folders
+from graphstrap.api.estimator import Embedder
 from graphstrap.api.shards import write_shards
 from graphstrap.cli.info import describe_run
 from graphstrap.errors import InputError
@@ -274,7 +273,7 @@ def _write_both(folder: Path) -> None:
 def _read_both(folder: Path) -> None:
     """Using a model, and going on with a run: what their recipes ask for is compared with what their files hold."""
     graph, run = _graph(), Run.open(folder / "run")
-    method = BGRL.of_run(run, graph).model_.module
+    method = Embedder.of_run(run, graph)[1].module
     learned = [p for p in method.parameters() if p.requires_grad]
     run.restore(method, AdamW(learned))
     embed(Model.load(folder), graph, device=CPU)

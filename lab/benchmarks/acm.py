@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from graphstrap.api.estimator import BGRL
+from graphstrap.api.estimator import Embedder
 from graphstrap.graph import Graph, Splits
 from graphstrap.io.datasets import load
 from graphstrap.run.recipe import Recipe
@@ -99,7 +99,7 @@ def draw_labels(graph: Graph, number: int) -> Graph:
 def score(graph: Graph, settings: dict[str, Any], *, number: int, part: str, device: str) -> float:
     """Accuracy on a part of a draw's papers, in per cent."""
     drawn = draw_labels(graph, number)
-    model = BGRL(recipe=RECIPE.with_settings(settings), seed=number, device=device).fit(drawn)
+    model = Embedder(recipe=RECIPE.with_settings(settings), seed=number, device=device).fit(drawn)
     papers = np.flatnonzero(getattr(drawn.splits, part)[:, 0].numpy())
     assert drawn.labels is not None
     return 100.0 * float((model.classify(drawn, papers).argmax(1) == drawn.labels.numpy()[papers]).mean())

@@ -25,8 +25,8 @@ from typing import Any
 import torch
 
 import graphstrap as gs
+from graphstrap.api.ensemble import embed_on_device
 from graphstrap.api.estimator import random_init
-from graphstrap.api.seeds import embed_on_device
 from graphstrap.io.generate.arxiv import ARXIV_NODES, arxiv_like
 from graphstrap.ops import resolve_device
 from graphstrap.ops.memory import free_memory, parse_bytes
@@ -54,7 +54,7 @@ def measure(
     """One row: a method trained, timed and evaluated; or why it was not."""
     changes = METHODS[name]
     settings = {"train.steps": steps, **(changes or {})}
-    estimator = gs.BGRL(recipe="ogbn-arxiv", settings=settings, seed=seed, device=device)
+    estimator = gs.Embedder(recipe="ogbn-arxiv", settings=settings, seed=seed, device=device)
     recipe = estimator.resolve(graph)
     row: dict[str, Any] = {"method": name, "seed": seed, "steps": 0 if changes is None else steps}
     if changes is None:
@@ -74,7 +74,7 @@ def measure(
     return {**row, "probe_seconds": round(time.perf_counter() - started, 2)}
 
 
-def _train(estimator: gs.BGRL, graph: gs.Graph, steps: int, folder: Path) -> tuple[gs.BGRL, dict[str, Any]]:
+def _train(estimator: gs.Embedder, graph: gs.Graph, steps: int, folder: Path) -> tuple[gs.Embedder, dict[str, Any]]:
     on_cuda = resolve_device(estimator.device).type == "cuda"
     if on_cuda:
         torch.cuda.empty_cache()

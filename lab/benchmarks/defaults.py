@@ -24,8 +24,8 @@ import torch
 
 import graphstrap as gs
 from graphstrap.api.embed import embed_seeds
+from graphstrap.api.ensemble import fit_seeds
 from graphstrap.api.estimator import random_init
-from graphstrap.api.seeds import fit_seeds
 from graphstrap.evaluation.protocols import evaluate_many
 from graphstrap.graph import Graph
 from graphstrap.graph.blocks import SparseMatrix
@@ -52,7 +52,7 @@ def homogeneous_graphs() -> list[str]:
 def measure(graph: Graph, recipe: Recipe, *, seeds: Sequence[int], device: torch.device, raw: Any) -> dict[str, Any]:
     """A row: accuracies by seed. `raw` is what is known of raw features, None for nothing."""
     started = time.perf_counter()
-    models = fit_seeds(gs.BGRL(recipe=recipe, device=device.type), graph, seeds=seeds)
+    models = fit_seeds(gs.Embedder(recipe=recipe, device=device.type), graph, seeds=seeds)
     seconds = round((time.perf_counter() - started) / len(seeds), 2)
     trained = embed_seeds([model.model_ for model in models], graph, device=device)
     untrained = [torch.from_numpy(random_init(graph, recipe, seed=s, device=device.type)).to(device) for s in seeds]
@@ -105,7 +105,7 @@ def main() -> None:
         with Deadline(arguments.minutes).enforced():
             for name in arguments.graphs or homogeneous_graphs():
                 graph = gs.load(name)
-                recipe = gs.BGRL(device=device.type).resolve(graph)
+                recipe = gs.Embedder(device=device.type).resolve(graph)
                 if any(row["graph"] == name and row["recipe"] == plain(recipe) for row in rows):
                     continue
                 has_many = graph.x is not None and graph.x.shape[1] > MANY_COLUMNS

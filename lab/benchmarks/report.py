@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from graphstrap.api.estimator import BGRL
+from graphstrap.api.estimator import Embedder
 from graphstrap.graph import Graph
 from graphstrap.io.datasets import load
 from graphstrap.report.build import write_report
@@ -63,10 +63,12 @@ def large_graph(*, num_nodes: int = 100_000, num_classes: int = 40, seed: int = 
 
 def measure(graph: Graph, folder: Path, *, steps: int) -> dict[str, Any]:
     if not folder.exists():
-        BGRL(device="cpu", settings={"train.steps": steps, "train.warmup_steps": steps // 10}).fit(graph, run=folder)
+        Embedder(device="cpu", settings={"train.steps": steps, "train.warmup_steps": steps // 10}).fit(
+            graph, run=folder
+        )
     with precedence() as has_precedence:
         path, started, processor = folder / "report.html", time.monotonic(), time.process_time()
-        health = write_report(Run.open(folder), path, model=BGRL.load(folder, device="cpu"), graph=graph)
+        health = write_report(Run.open(folder), path, model=Embedder.load(folder, device="cpu"), graph=graph)
         seconds, processor_seconds = time.monotonic() - started, time.process_time() - processor
         panning = frames(path)
     return {

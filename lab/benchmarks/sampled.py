@@ -18,7 +18,7 @@ from statistics import mean, stdev
 from typing import Any
 
 import graphstrap as gs
-from graphstrap.api.seeds import embed_on_device
+from graphstrap.api.ensemble import embed_on_device
 from graphstrap.ops import resolve_device
 from graphstrap.run.recipe import load_recipe
 from graphstrap_lab.bench.record import kept_rows, write_record
@@ -32,7 +32,7 @@ PROTOCOLS = ("reference", "paper")
 def measure(graph: gs.Graph, settings: dict[str, Any], *, seed: int, device: str) -> dict[str, Any]:
     recipe = load_recipe(graph.name).with_settings(settings)
     started = time.perf_counter()
-    model = gs.BGRL(recipe=recipe, seed=seed, device=device).fit(graph)
+    model = gs.Embedder(recipe=recipe, seed=seed, device=device).fit(graph)
     seconds = time.perf_counter() - started
     h = embed_on_device(model, graph)
     scores = {protocol: gs.evaluate(h, graph, protocol=protocol, seed=seed).mean for protocol in PROTOCOLS}

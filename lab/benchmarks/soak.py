@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from graphstrap.api.estimator import BGRL
+from graphstrap.api.estimator import Embedder
 from graphstrap.errors import InterruptedTrainingError
 from graphstrap.graph import Graph
 from graphstrap.io.files import atomic_write
@@ -135,7 +135,7 @@ def main() -> None:
     settings |= {"encoder.hidden_sizes": [128], "encoder.embedding_size": 64, "method.predictor_hidden_size": 128}
     with tempfile.TemporaryDirectory() as folder:
         try:
-            BGRL(settings=settings, device=options.device).fit(graph, run=Path(folder) / "run", mirrors=[curve])
+            Embedder(settings=settings, device=options.device).fit(graph, run=Path(folder) / "run", mirrors=[curve])
         except InterruptedTrainingError as stop:
             print(f"{stop.step:,} steps in {time.monotonic() - curve.begin:.0f} s")
     save(curve.points, command, to)

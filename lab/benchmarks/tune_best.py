@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import graphstrap as gs
-from graphstrap.api.seeds import fit_seeds
+from graphstrap.api.ensemble import fit_seeds
 from graphstrap.graph import Graph
 from graphstrap.nn.encoders import recalibrate_batch_norm
 from graphstrap.nn.features import FeatureTransform, OwnFeatures
@@ -81,7 +81,7 @@ def recipe_for(graph: str, way: str, *, steps: int | None = None) -> Recipe:
     return recipe if steps is None else recipe.with_settings({"train.steps": steps})
 
 
-def embeddings(model: gs.BGRL, prepared: Graph, own: Tensor) -> Iterator[tuple[str, Tensor]]:
+def embeddings(model: gs.Embedder, prepared: Graph, own: Tensor) -> Iterator[tuple[str, Tensor]]:
     """Each network's, alone and beside so many columns of own features; the latter come leading ones first."""
     method = model.model_.method
     assert isinstance(method, BGRL)
@@ -106,7 +106,7 @@ def measure(graph: Graph, way: str, own: Tensor, *, device: torch.device, steps:
     recipe = recipe_for(graph.name, way, steps=steps)
     started = time.perf_counter()
     settings = {"train.log_every": recipe.train.steps}  # changes nothing but what is logged
-    models = fit_seeds(gs.BGRL(recipe=recipe, settings=settings, device=device.type), graph, seeds=SEEDS)
+    models = fit_seeds(gs.Embedder(recipe=recipe, settings=settings, device=device.type), graph, seeds=SEEDS)
     trained = time.perf_counter()
     prepared = models[0].model_.transform(graph).to(device).with_readable_features()
     found = [dict(embeddings(model, prepared, own)) for model in models]

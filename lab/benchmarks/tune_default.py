@@ -30,7 +30,7 @@ from torch import Tensor
 
 import graphstrap as gs
 from graphstrap.api.embed import embed_seeds
-from graphstrap.api.seeds import fit_seeds
+from graphstrap.api.ensemble import fit_seeds
 from graphstrap.evaluation.protocols import probe_runs
 from graphstrap.evaluation.task import Task, tenths
 from graphstrap.graph import CLEAN, Graph
@@ -173,7 +173,7 @@ def measure(
     graph: Graph, recipe: Recipe, appended: dict[str, list[Tensor]], *, device: torch.device
 ) -> list[dict[str, Any]]:
     started = time.perf_counter()
-    models = fit_seeds(gs.BGRL(recipe=recipe, device=device.type), graph, seeds=SEEDS)
+    models = fit_seeds(gs.Embedder(recipe=recipe, device=device.type), graph, seeds=SEEDS)
     seconds = round((time.perf_counter() - started) / len(SEEDS), 2)
     embeddings = embed_seeds([model.model_ for model in models], graph, device=device)
     tables = [torch.cat([F.normalize(h, dim=1), *columns], dim=1) for h in embeddings for columns in appended.values()]

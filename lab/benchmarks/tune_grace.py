@@ -18,7 +18,7 @@ from statistics import mean
 from typing import Any
 
 import graphstrap as gs
-from graphstrap.api.seeds import embed_on_device, fit_seeds
+from graphstrap.api.ensemble import embed_on_device, fit_seeds
 from graphstrap.ops import resolve_device
 from graphstrap.run.recipe import Recipe, load_recipe
 from graphstrap_lab.reproduce.blind import tuning_scores
@@ -62,7 +62,7 @@ def main() -> None:
         recipe = recipe if given.steps is None else recipe.with_settings({"train.steps": given.steps})
         cell = {"dataset": graph.name, "variant": name, "settings": settings_digest(recipe, "tune-grace")}
         if not ledger.find(seed=SEEDS[0], **cell):
-            models = fit_seeds(gs.BGRL(recipe=recipe, device=device.type), graph, seeds=SEEDS)
+            models = fit_seeds(gs.Embedder(recipe=recipe, device=device.type), graph, seeds=SEEDS)
             found = tuning_scores([embed_on_device(model, graph) for model in models], graph)
             shared = {**cell, "recipe": changed_settings(recipe), **where_from(device)}
             ledger.add([{**shared, "seed": seed, "validation": one} for seed, one in zip(SEEDS, found, strict=True)])

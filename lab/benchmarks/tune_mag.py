@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from graphstrap.api.estimator import BGRL
+from graphstrap.api.estimator import Embedder
 from graphstrap.io.generate import mag
 from graphstrap.ops import resolve_device
 from graphstrap.run.recipe import Recipe
@@ -64,7 +64,7 @@ def train(arguments: argparse.Namespace) -> None:
             continue
         if graph is None:
             graph = mag(arguments.scale, seed=GRAPH_SEED, device=device)
-        records = BGRL(recipe=recipe, seed=seed, device=device.type).fit(graph).metrics_
+        records = Embedder(recipe=recipe, seed=seed, device=device.type).fit(graph).metrics_
         found = {"loss": round(records[-1]["loss"], 4), "validation": round(records[-1]["accuracy"], 4)}
         graph_key = {"dataset": f"mag-like-{arguments.scale}, seed {GRAPH_SEED}", "synthetic": True}
         shared = {"decay": decay, "weight": weight, "recipe": changed_settings(recipe), **where_from(device)}

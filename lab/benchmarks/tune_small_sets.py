@@ -64,7 +64,7 @@ def measure(name: str, settings: dict[str, Any], device: str, num_threads: int) 
     torch.set_num_threads(num_threads)
     graph = gs.load(name)
     started = time.perf_counter()
-    model = gs.BGRL(settings=settings, seed=0, device=device).fit(graph)
+    model = gs.Embedder(settings=settings, seed=0, device=device).fit(graph)
     seconds = round(time.perf_counter() - started, 1)
     return {"graph": name, **settings, "seconds": seconds, "validation": validation_accuracy(model.embed(graph), graph)}
 

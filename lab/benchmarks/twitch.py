@@ -25,8 +25,8 @@ import numpy as np
 import torch
 
 import graphstrap as gs
+from graphstrap.api.ensemble import embed_on_device
 from graphstrap.api.estimator import random_init
-from graphstrap.api.seeds import embed_on_device
 from graphstrap.evaluation.protocols import evaluate_many
 from graphstrap.ops import resolve_device
 from graphstrap.run.settings import parse_settings
@@ -50,7 +50,7 @@ def measure(
 ) -> dict[str, Any]:
     """AUC of trained and of untrained encoders in one rotation, for all seeds."""
     chosen = {**settings, "encoder.name": encoder, "data.training_graphs": "train"}
-    estimator = gs.BGRL(settings=chosen, device=device)
+    estimator = gs.Embedder(settings=chosen, device=device)
     recipe = estimator.resolve(graph)
     started = time.perf_counter()
     models = gs.fit_seeds(estimator, graph, seeds=seeds)

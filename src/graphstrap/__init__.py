@@ -29,9 +29,21 @@ from graphstrap.api import moved
 moved.install()
 
 if TYPE_CHECKING:
-    from graphstrap.api.estimator import BGRL
+    from graphstrap.api.ensemble import fit_seeds
+    from graphstrap.api.estimator import (
+        BGRL,
+        DGI,
+        GCA,
+        GMI,
+        GRACE,
+        MVGRL,
+        BarlowTwins,
+        DeepWalk,
+        Embedder,
+        Node2Vec,
+        SemiSupervised,
+    )
     from graphstrap.api.predict import Predictions
-    from graphstrap.api.seeds import fit_seeds
     from graphstrap.errors import InputError
     from graphstrap.evaluation.protocols import evaluate
     from graphstrap.evaluation.registry import Evaluation
@@ -47,18 +59,28 @@ if TYPE_CHECKING:
 # The public names, and the module of each: `import graphstrap` imports none of them before it is asked for.
 _PUBLIC = {
     "BGRL": "api.estimator",
+    "BarlowTwins": "api.estimator",
+    "DGI": "api.estimator",
+    "DeepWalk": "api.estimator",
+    "Embedder": "api.estimator",
     "Evaluation": "evaluation.registry",
+    "GCA": "api.estimator",
+    "GMI": "api.estimator",
+    "GRACE": "api.estimator",
     "Graph": "graph",
     "InputError": "errors",
+    "MVGRL": "api.estimator",
+    "Node2Vec": "api.estimator",
     "Predictions": "api.predict",
     "Recipe": "run.recipe",
+    "SemiSupervised": "api.estimator",
     "Splits": "graph",
     "TableOptions": "io.tables",
     "View": "graph",
     "ViewSpec": "graph",
     "add_encoder": "nn.encoders.from_pyg",
     "evaluate": "evaluation.protocols",
-    "fit_seeds": "api.seeds",
+    "fit_seeds": "api.ensemble",
     "generate": "io",
     "join_graphs": "graph.many",
     "load": "io.datasets",
@@ -70,11 +92,21 @@ _PUBLIC = {
 
 __all__ = [
     "BGRL",
+    "DGI",
+    "GCA",
+    "GMI",
+    "GRACE",
+    "MVGRL",
+    "BarlowTwins",
+    "DeepWalk",
+    "Embedder",
     "Evaluation",
     "Graph",
     "InputError",
+    "Node2Vec",
     "Predictions",
     "Recipe",
+    "SemiSupervised",
     "Splits",
     "TableOptions",
     "View",

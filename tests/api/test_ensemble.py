@@ -13,7 +13,7 @@ import torch
 from conftest import make_communities
 
 from graphstrap.api.ensemble import answer_together, fold_folders, member_folders
-from graphstrap.api.estimator import BGRL
+from graphstrap.api.estimator import Embedder
 from graphstrap.cli import _options as o
 from graphstrap.cli._app import run as run_command
 from graphstrap.errors import InputError
@@ -111,7 +111,7 @@ def test_folds_that_were_cut_go_on(folder: Path, tmp_path: Path, capsys: pytest.
     (again / "fold-2" / "checkpoint.safetensors").unlink()
     assert run_command(["resume", str(again), "-q"]) == 0
     for one in fold_folders(again):
-        ours, theirs = (BGRL.load(place).model_.module.state_dict() for place in (one, whole / one.name))
+        ours, theirs = (Embedder.load(place).model_.module.state_dict() for place in (one, whole / one.name))
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     assert run_command(["resume", str(again), "-q"]) == 0
     assert "finished already" in capsys.readouterr().out

@@ -15,6 +15,8 @@ import graphstrap as gs
 from graphstrap.api import fitting
 from graphstrap.api.estimator import random_init
 from graphstrap.errors import InputError
+from graphstrap.nn.methods import METHODS
+from graphstrap.run.recipe import Recipe
 
 SETTINGS = {
     "encoder.hidden_sizes": [16],
@@ -141,16 +143,16 @@ def test_a_run_is_in_use_until_its_model_is_saved(
     communities: gs.Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another that goes on with it while its statistics are made would clean up what this one is about to write."""
-    run, finish = tmp_path / "run", fitting.finish
+    run, freeze = tmp_path / "run", fitting.freeze
     refused = []
 
-    def go_on_elsewhere(*arguments: Any) -> None:
-        finish(*arguments)
+    def go_on_elsewhere(*arguments: Any, **options: Any) -> None:
+        freeze(*arguments, **options)
         with pytest.raises(InputError, match="in use by") as refusal:
             gs.BGRL.resume(run, communities)
         refused.append(refusal)
 
-    monkeypatch.setattr(fitting, "finish", go_on_elsewhere)
+    monkeypatch.setattr(fitting, "freeze", go_on_elsewhere)
     make_estimator().fit(communities, run=run)
     assert len(refused) == 1
     gs.BGRL.load(run)
@@ -198,6 +200,98 @@ def test_damaged_or_missing_models_give_one_sentence(communities: gs.Graph, tmp_
         gs.BGRL.load(tmp_path)
 
 
+NAMED = {
+    "bgrl": gs.BGRL,
+    "grace": gs.GRACE,
+    "gca": gs.GCA,
+    "dgi": gs.DGI,
+    "gmi": gs.GMI,
+    "mvgrl": gs.MVGRL,
+    "barlow-twins": gs.BarlowTwins,
+    "deepwalk": gs.DeepWalk,
+    "node2vec": gs.Node2Vec,
+    "semi-supervised": gs.SemiSupervised,
+}
+
+
+@pytest.mark.parametrize("method", NAMED)
+def test_a_named_estimator_is_the_general_one_with_its_method(
+    communities: gs.Graph, tmp_path: Path, method: str
+) -> None:
+    settings = {**SETTINGS, "train.steps": 2}
+    named = NAMED[method](settings=settings, device="cpu").fit(communities)
+    general = gs.Embedder(method, settings=settings, device="cpu").fit(communities)
+    assert named.recipe_ == general.recipe_
+    assert named.recipe_.method.name == method
+    assert np.array_equal(named.embed(communities), general.embed(communities))
+    named.save(tmp_path)
+    assert np.array_equal(NAMED[method].load(tmp_path, device="cpu").embed(communities), named.embed(communities))
+    assert gs.Embedder.load(tmp_path, device="cpu").recipe_ == named.recipe_
+
+
+def test_every_method_has_an_estimator() -> None:
+    assert set(NAMED) == set(METHODS)
+    assert {type(one(seed=3)).__name__ for one in NAMED.values()} < set(gs.__all__)
+
+
+def test_a_method_replaces_the_recipes(communities: gs.Graph) -> None:
+    grace = Recipe().with_settings({**SETTINGS, "method.name": "grace"})
+    assert gs.Embedder(recipe=grace).resolve(communities).method.name == "grace"
+    assert gs.DGI(recipe=grace).resolve(communities) == grace.with_settings({"method.name": "dgi"})
+    assert gs.Embedder("dgi", recipe=grace).resolve(communities).method.name == "dgi"
+
+
+def test_an_estimator_of_one_method_refuses_another(communities: gs.Graph, tmp_path: Path) -> None:
+    for estimator in (gs.GRACE(settings={"method.name": "dgi"}), gs.Embedder("grace", settings={"method.name": "dgi"})):
+        with pytest.raises(gs.InputError, match="'grace', and settings have method\\.name='dgi'"):
+            estimator.fit(communities)
+    gs.DGI(settings={**SETTINGS, "train.steps": 2}, device="cpu").fit(communities, run=tmp_path / "run")
+    for open_run in (gs.GRACE.load, lambda run: gs.GRACE.resume(run, communities)):
+        with pytest.raises(gs.InputError, match=r"of the method dgi: take gs.DGI or gs.Embedder instead of gs.GRACE"):
+            open_run(tmp_path / "run")
+
+
+def test_bgrl_still_trains_another_method_and_says_what_to_take(communities: gs.Graph, tmp_path: Path) -> None:
+    """As code of 0.1 asks for it."""
+    settings = {**SETTINGS, "train.steps": 2, "method.name": "grace"}
+    recipe = Recipe().with_settings(settings)
+    for old in (gs.BGRL(settings=settings, device="cpu"), gs.BGRL(recipe=recipe, device="cpu")):
+        with pytest.warns(DeprecationWarning, match=r"asked to train grace: take gs.GRACE or gs.Embedder") as caught:
+            old.fit(communities)
+        assert [Path(one.filename).name for one in caught] == [Path(__file__).name]
+        assert old.recipe_.method.name == "grace"
+    new = gs.GRACE(settings=settings, device="cpu").fit(communities, run=tmp_path / "run")
+    with pytest.warns(DeprecationWarning, match=r"is of the method grace: take gs.GRACE or gs.Embedder"):
+        again = gs.BGRL.load(tmp_path / "run", device="cpu")
+    assert np.array_equal(again.embed(communities), new.embed(communities))
+
+
+def test_what_was_chosen_is_announced_before_training(communities: gs.Graph) -> None:
+    heard: list[Any] = []
+    estimator = gs.BGRL(settings=SETTINGS, device="cpu")
+
+    def announce(recipe: Recipe, reasons: list[str]) -> None:
+        assert not hasattr(estimator, "model_")
+        heard.append((recipe, reasons))
+
+    estimator.fit(communities, announce=announce)
+    assert heard == [(estimator.recipe_, estimator.reasons_)]
+    assert estimator.reasons_
+    gs.fit_seeds(estimator, communities, seeds=[1, 2], announce=lambda *chosen: heard.append(chosen))
+    assert heard[1] == heard[0]
+
+
+def test_estimators_are_cloned_and_shown_by_what_was_given(communities: gs.Graph) -> None:
+    from sklearn.base import clone
+
+    model = gs.GRACE(settings=SETTINGS, seed=4).set_params(device="cpu")
+    assert repr(gs.GRACE(seed=4)) == "GRACE(seed=4)"
+    assert repr(gs.Embedder("dgi")) == "Embedder(method='dgi')"
+    assert clone(model).get_params() == model.get_params()
+    assert "method" not in model.get_params()
+    assert clone(gs.Embedder("dgi", seed=2)).get_params()["method"] == "dgi"
+
+
 SKLEARN_CHECKS = (
     *("check_no_attributes_set_in_init", "check_get_params_invariance", "check_set_params", "check_estimator_repr"),
     *("check_parameters_default_constructible", "check_estimator_cloneable", "check_mixin_order"),
@@ -206,11 +300,12 @@ SKLEARN_CHECKS = (
 
 
 @pytest.mark.parametrize("name", SKLEARN_CHECKS)
-def test_the_estimator_passes_scikit_learns_checks_that_need_no_table(name: str) -> None:
-    """The others fit tables of numbers; this estimator fits graphs."""
+def test_the_estimators_pass_scikit_learns_checks_that_need_no_table(name: str) -> None:
+    """The others fit tables of numbers; these estimators fit graphs."""
     from sklearn.utils import estimator_checks
 
-    getattr(estimator_checks, name)("BGRL", gs.BGRL(settings={"train.steps": 3}))
+    for one in (gs.BGRL, gs.GRACE, gs.Embedder):
+        getattr(estimator_checks, name)(one.__name__, one(settings={"train.steps": 3}))
 
 
 def test_it_stands_in_a_pipeline(communities: gs.Graph) -> None:

@@ -14,7 +14,7 @@ import torch
 from conftest import make_communities
 
 from graphstrap.api.ensemble import answer_together
-from graphstrap.api.estimator import BGRL
+from graphstrap.api.estimator import Embedder
 from graphstrap.cli._app import run as run_command
 from graphstrap.errors import InputError
 from graphstrap.evaluation.protocols import has_seen_test_labels
@@ -37,9 +37,9 @@ def half_labelled() -> Graph:
     return replace(graph, labels=labels, class_names=NAMES, ids=ids)
 
 
-def fitted(graph: Graph, *, method: str = "semi-supervised", steps: int = 4) -> BGRL:
+def fitted(graph: Graph, *, method: str = "semi-supervised", steps: int = 4) -> Embedder:
     settings = {**SMALL, "method.name": method, "train.steps": steps}
-    return BGRL(settings=settings, device="cpu").fit(graph)
+    return Embedder(settings=settings, device="cpu").fit(graph)
 
 
 def renamed(graph: Graph) -> Graph:
@@ -51,9 +51,9 @@ def renamed(graph: Graph) -> Graph:
 
 def test_rows_of_a_table_belong_to_the_nodes_they_were_learned_for(tmp_path: Path) -> None:
     graph = half_labelled()
-    model = BGRL(settings=WALKS, device="cpu").fit(graph)
+    model = Embedder(settings=WALKS, device="cpu").fit(graph)
     model.model_.save(tmp_path)
-    again = BGRL.load(tmp_path, device="cpu")
+    again = Embedder.load(tmp_path, device="cpu")
     np.testing.assert_array_equal(again.embed(graph), model.embed(graph))
     assert graph.ids is not None
     for ids in (graph.ids[::-1].copy(), np.array([f"v{number}" for number in range(90)])):
@@ -65,12 +65,12 @@ def test_rows_of_a_table_belong_to_the_nodes_they_were_learned_for(tmp_path: Pat
 def test_classes_keep_the_names_they_were_learned_by(tmp_path: Path) -> None:
     graph = half_labelled()
     fitted(graph).model_.save(tmp_path)
-    model = BGRL.load(tmp_path, device="cpu")
+    model = Embedder.load(tmp_path, device="cpu")
     before, after = model.predict(graph), model.predict(renamed(graph))
     assert before.class_names == after.class_names == NAMES
     np.testing.assert_array_equal(before.probabilities, after.probabilities)
     with pytest.raises(InputError, match="warm start needs the same"):
-        BGRL(settings={**SMALL, "method.name": "semi-supervised"}).fit(renamed(graph), start_from=model)
+        Embedder(settings={**SMALL, "method.name": "semi-supervised"}).fit(renamed(graph), start_from=model)
 
 
 @pytest.mark.parametrize("method", ["semi-supervised", "bgrl"])
@@ -87,14 +87,14 @@ def test_models_that_answer_together_mean_the_same_nodes_and_classes(method: str
 
 def test_labels_that_changed_are_not_learned_from_half_way(tmp_path: Path) -> None:
     graph = half_labelled()
-    estimator = BGRL(settings={**SMALL, "method.name": "semi-supervised"}, device="cpu")
+    estimator = Embedder(settings={**SMALL, "method.name": "semi-supervised"}, device="cpu")
     run = estimator.create_run(tmp_path / "run", estimator.build(graph)[0], graph, source={})
-    assert BGRL.of_run(run, graph) is not None
+    assert Embedder.of_run(run, graph) is not None
     with pytest.raises(InputError, match="the labels have changed"):
-        BGRL.of_run(Run.open(run.folder), renamed(graph))
-    without = BGRL(settings=SMALL, device="cpu")
+        Embedder.of_run(Run.open(run.folder), renamed(graph))
+    without = Embedder(settings=SMALL, device="cpu")
     other = without.create_run(tmp_path / "other", without.build(graph)[0], graph, source={})
-    assert BGRL.of_run(other, renamed(graph)) is not None
+    assert Embedder.of_run(other, renamed(graph)) is not None
 
 
 def test_an_id_is_the_same_number_as_text() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from graphstrap.api.embed import embed
-from graphstrap.api.estimator import BGRL
+from graphstrap.api.estimator import Embedder
 from graphstrap.api.predict import classify, predict_unlabelled
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
@@ -31,7 +31,7 @@ def test_the_unlabelled_are_labelled(communities: Graph) -> None:
     hidden = communities.labels.clone()
     hidden[::4] = -1
     partly = replace(communities, labels=hidden)
-    estimator = BGRL(settings=SETTINGS, seed=0, device="cpu").fit(partly)
+    estimator = Embedder(settings=SETTINGS, seed=0, device="cpu").fit(partly)
     predictions = estimator.predict(partly)
     assert predictions.nodes.tolist() == list(range(0, 120, 4))
     np.testing.assert_allclose(predictions.probabilities.sum(1), 1, rtol=1e-5)
@@ -44,7 +44,7 @@ def test_the_unlabelled_are_labelled(communities: Graph) -> None:
 
 def test_classes_that_are_told_apart_without_doubt_are_probable(communities: Graph) -> None:
     assert communities.labels is not None
-    estimator = BGRL(settings={**SETTINGS, "train.steps": 2}, seed=0, device="cpu").fit(communities)
+    estimator = Embedder(settings={**SETTINGS, "train.steps": 2}, seed=0, device="cpu").fit(communities)
     hidden = communities.labels.clone()
     hidden[::4] = -1
     known_apart = np.eye(3)[communities.labels.numpy()]
@@ -55,7 +55,7 @@ def test_classes_that_are_told_apart_without_doubt_are_probable(communities: Gra
 
 
 def test_what_cannot_be_predicted_is_said(communities: Graph) -> None:
-    estimator = BGRL(settings={**SETTINGS, "train.steps": 2}, seed=0, device="cpu").fit(communities)
+    estimator = Embedder(settings={**SETTINGS, "train.steps": 2}, seed=0, device="cpu").fit(communities)
     one_class = torch.full((120,), -1)
     one_class[0] = 0
     for labels, words in [

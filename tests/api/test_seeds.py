@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import graphstrap as gs
-from graphstrap.api.seeds import evaluate_runs, resume_seeds, seed_folders
+from graphstrap.api.ensemble import evaluate_runs, resume_seeds, seed_folders
 from graphstrap.errors import InputError, InterruptedTrainingError
 from graphstrap.evaluation.registry import pool_evaluations
 from graphstrap.run.folder import Run
@@ -18,15 +18,15 @@ from graphstrap.train import loop
 SETTINGS = {"train.steps": 12, "encoder.hidden_sizes": [16], "encoder.embedding_size": 8, "train.log_every": 4}
 
 
-def same_weights(one: gs.BGRL, other: gs.BGRL) -> bool:
+def same_weights(one: gs.Embedder, other: gs.Embedder) -> bool:
     pairs = zip(one.model_.module.parameters(), other.model_.module.parameters(), strict=True)
     return all(torch.equal(a, b) for a, b in pairs)
 
 
 def test_each_seed_is_the_model_trained_alone(communities: gs.Graph) -> None:
     settings = {**SETTINGS, "encoder.own_features": 3, "data.feature_scaling": "column"}
-    together = gs.fit_seeds(gs.BGRL(settings=settings), communities, seeds=[3, 5])
-    alone = [gs.BGRL(settings=settings, seed=seed).fit(communities) for seed in (3, 5)]
+    together = gs.fit_seeds(gs.Embedder(settings=settings), communities, seeds=[3, 5])
+    alone = [gs.Embedder(settings=settings, seed=seed).fit(communities) for seed in (3, 5)]
     assert all(same_weights(a, b) for a, b in zip(together, alone, strict=True))
     assert not same_weights(*together)
     for a, b in zip(together, alone, strict=True):
@@ -35,7 +35,7 @@ def test_each_seed_is_the_model_trained_alone(communities: gs.Graph) -> None:
 
 
 def test_every_seed_has_its_run_folder_and_its_evaluation(communities: gs.Graph, tmp_path: Path) -> None:
-    gs.fit_seeds(gs.BGRL(settings=SETTINGS), communities, seeds=range(3), run=tmp_path / "run")
+    gs.fit_seeds(gs.Embedder(settings=SETTINGS), communities, seeds=range(3), run=tmp_path / "run")
     folders = seed_folders(tmp_path / "run")
     assert [folder.name for folder in folders] == ["seed-0", "seed-1", "seed-2"]
     assert all(Run.open(folder).is_finished for folder in folders)
@@ -62,9 +62,9 @@ def test_seeds_resume_bit_for_bit_wherever_each_was_cut(
     with monkeypatch.context() as patch:
         patch.setattr(loop._Session, "record", cut)
         with pytest.raises(InterruptedTrainingError):
-            gs.fit_seeds(gs.BGRL(settings=settings), communities, seeds=range(3), run=tmp_path / "run")
+            gs.fit_seeds(gs.Embedder(settings=settings), communities, seeds=range(3), run=tmp_path / "run")
     resumed = resume_seeds(tmp_path / "run", communities)
-    whole = gs.fit_seeds(gs.BGRL(settings=settings), communities, seeds=range(3))
+    whole = gs.fit_seeds(gs.Embedder(settings=settings), communities, seeds=range(3))
     assert all(same_weights(a, b) for a, b in zip(resumed, whole, strict=True))
     steps = [record["step"] for record in Run.open(tmp_path / "run" / "seed-1").metrics()]
     assert steps == [1, 4, 8, 12]
@@ -72,10 +72,10 @@ def test_seeds_resume_bit_for_bit_wherever_each_was_cut(
 
 def test_mistakes_are_named(communities: gs.Graph, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="different numbers"):
-        gs.fit_seeds(gs.BGRL(settings=SETTINGS), communities, seeds=[1, 1])
+        gs.fit_seeds(gs.Embedder(settings=SETTINGS), communities, seeds=[1, 1])
     (tmp_path / "run").mkdir()
     with pytest.raises(InputError, match="exists"):
-        gs.fit_seeds(gs.BGRL(settings=SETTINGS), communities, seeds=[1, 2], run=tmp_path / "run")
+        gs.fit_seeds(gs.Embedder(settings=SETTINGS), communities, seeds=[1, 2], run=tmp_path / "run")
     assert seed_folders(tmp_path / "run") == []
     (tmp_path / "run" / "seeds.json").write_text('{"seeds": [0, 1]}')
     with pytest.raises(InputError, match="seed-0, seed-1"):
@@ -87,6 +87,6 @@ def test_mistakes_are_named(communities: gs.Graph, tmp_path: Path) -> None:
 
 @pytest.mark.gpu
 def test_on_cuda_too_each_seed_is_the_model_trained_alone(communities: gs.Graph) -> None:
-    together = gs.fit_seeds(gs.BGRL(settings=SETTINGS, device="cuda"), communities, seeds=range(6))
-    alone = [gs.BGRL(settings=SETTINGS, seed=seed, device="cuda").fit(communities) for seed in range(6)]
+    together = gs.fit_seeds(gs.Embedder(settings=SETTINGS, device="cuda"), communities, seeds=range(6))
+    alone = [gs.Embedder(settings=SETTINGS, seed=seed, device="cuda").fit(communities) for seed in range(6)]
     assert all(same_weights(a, b) for a, b in zip(together, alone, strict=True))

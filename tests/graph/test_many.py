@@ -196,12 +196,12 @@ SETTINGS = {
 @pytest.mark.parametrize("method", ["bgrl", "grace", "dgi", "gmi", "barlow-twins"])
 def test_test_graphs_are_embedded_and_never_trained_on(method: str) -> None:
     graph = make_split_graph()
-    estimator = gs.BGRL(settings={**SETTINGS, "method.name": method}, device="cpu")
+    estimator = gs.Embedder(settings={**SETTINGS, "method.name": method}, device="cpu")
     h = estimator.fit(graph).embed(graph)
     assert h.shape == (graph.num_nodes, 8)
     seen, spoiled = take_graphs(graph, [0, 1, 2, 3]), make_split_graph(last_seed=77)
     assert spoiled.fingerprint != graph.fingerprint
-    again = gs.BGRL(settings={**SETTINGS, "method.name": method}, device="cpu").fit(spoiled)
+    again = gs.Embedder(settings={**SETTINGS, "method.name": method}, device="cpu").fit(spoiled)
     np.testing.assert_array_equal(again.embed(seen), h[: seen.num_nodes])
 
 
@@ -217,7 +217,7 @@ def test_only_the_named_parts_are_trained_on() -> None:
 
 def test_a_run_over_drawn_graphs_resumes_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = make_split_graph()
-    whole = gs.BGRL(settings=SETTINGS, device="cpu").fit(graph).embed(graph)
+    whole = gs.Embedder(settings=SETTINGS, device="cpu").fit(graph).embed(graph)
     calls = 0
 
     def cut(batches: GraphBatches, step: int, original: object = GraphBatches.__call__) -> Graph:
@@ -230,8 +230,8 @@ def test_a_run_over_drawn_graphs_resumes_bit_for_bit(tmp_path: Path, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(GraphBatches, "__call__", cut)
         with pytest.raises(RuntimeError, match="power cut"):
-            gs.BGRL(settings=SETTINGS, device="cpu").fit(graph, run=tmp_path / "run")
-    resumed = gs.BGRL.resume(tmp_path / "run", graph)
+            gs.Embedder(settings=SETTINGS, device="cpu").fit(graph, run=tmp_path / "run")
+    resumed = gs.Embedder.resume(tmp_path / "run", graph)
     np.testing.assert_array_equal(resumed.embed(graph), whole)
 
 
@@ -239,7 +239,7 @@ def test_all_graphs_at_once_are_the_graph_itself() -> None:
     graph = make_split_graph()
     settings = {**SETTINGS, "data.training_graphs": "all"}
     first, second = (
-        gs.BGRL(settings={**settings, "train.graphs_per_step": number}, device="cpu").fit(graph).embed(graph)
+        gs.Embedder(settings={**settings, "train.graphs_per_step": number}, device="cpu").fit(graph).embed(graph)
         for number in (0, graph.num_graphs)
     )
     np.testing.assert_array_equal(first, second)
@@ -255,7 +255,7 @@ def test_walks_know_nodes_by_number_and_refuse_drawn_graphs() -> None:
 def test_training_on_cuda_repeats_captured_or_drawn(graphs_per_step: int) -> None:
     graph = make_split_graph()
     settings = {**SETTINGS, "train.graphs_per_step": graphs_per_step}
-    first, second = (gs.BGRL(settings=settings, device="cuda").fit(graph).embed(graph) for _ in range(2))
+    first, second = (gs.Embedder(settings=settings, device="cuda").fit(graph).embed(graph) for _ in range(2))
     np.testing.assert_array_equal(first, second)
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from graphstrap.api.embed import embed, prepare
-from graphstrap.api.estimator import BGRL
+from graphstrap.api.estimator import Embedder
 from graphstrap.api.shards import write_shards
 from graphstrap.graph import Graph
 from graphstrap.graph import blocks as scaled
@@ -90,11 +90,11 @@ def test_training_on_a_store_is_training_in_memory(tmp_path: Path, kind: str, mo
     """Bit for bit, also where rows are scaled as they are gathered, as long as the statistics are of all rows."""
     graph = make_graph(kind=kind)
     write_store(graph, tmp_path / "store")
-    in_memory = BGRL(recipe=Recipe(), settings=SETTINGS, device="cpu").fit(graph)
-    from_store = BGRL(recipe=Recipe(), settings=SETTINGS, device="cpu").fit(open_store(tmp_path / "store"))
+    in_memory = Embedder(recipe=Recipe(), settings=SETTINGS, device="cpu").fit(graph)
+    from_store = Embedder(recipe=Recipe(), settings=SETTINGS, device="cpu").fit(open_store(tmp_path / "store"))
     monkeypatch.setattr(scaled, "MANY_VALUES", 100)  # now every table is large
     store = open_store(tmp_path / "store")
-    scaled_late = BGRL(recipe=Recipe(), settings=SETTINGS, device="cpu").fit(store)
+    scaled_late = Embedder(recipe=Recipe(), settings=SETTINGS, device="cpu").fit(store)
     assert isinstance(prepare(scaled_late.model_, store).features[0], ScaledMatrix)
     for other in (from_store, scaled_late):
         for name, tensor in in_memory.model_.contents()[0].items():
@@ -114,9 +114,9 @@ def test_training_on_a_store_is_training_in_memory(tmp_path: Path, kind: str, mo
 
 def test_the_default_recipe_of_a_large_table_is_that_of_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = make_graph(kind="half")
-    wanted = BGRL(device="cpu").resolve(graph)
+    wanted = Embedder(device="cpu").resolve(graph)
     monkeypatch.setattr(scaled, "MANY_VALUES", 100)
-    assert BGRL(device="cpu").resolve(graph) == wanted
+    assert Embedder(device="cpu").resolve(graph) == wanted
     assert replace(graph).fingerprint == make_graph(kind="half").fingerprint
 
 

@@ -115,7 +115,7 @@ def _poisoned(graph: Graph, where: torch.Tensor | None) -> Graph:
 
 def _outcome(graph: Graph, asked: torch.Tensor) -> dict[str, torch.Tensor]:
     """The weights that training ends with, and the probabilities of the nodes that were held out."""
-    model = gs.BGRL(settings=SETTINGS, device="cpu")
+    model = gs.Embedder(settings=SETTINGS, device="cpu")
     model.fit(graph)
     probabilities = model.classify(graph, np.flatnonzero(asked.numpy()))
     return {**model.model_.module.state_dict(), "probabilities": torch.from_numpy(probabilities)}

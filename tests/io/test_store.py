@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forked import CONTEXT
-from graphstrap.api.estimator import BGRL
+from graphstrap.api.estimator import Embedder
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph, Splits
 from graphstrap.graph.blocks import QuantisedMatrix
@@ -140,7 +140,7 @@ def test_features_are_kept_as_asked(dtype: str, error: float | None, tmp_path: P
     else:
         assert isinstance(block, torch.Tensor)
         assert (block.float() - x).abs().le(error * x.abs() + 1e-7).all()
-    model = BGRL(seed=0, settings={"train.steps": 2}, device="cpu").fit(back)  # everything downstream takes it
+    model = Embedder(seed=0, settings={"train.steps": 2}, device="cpu").fit(back)  # everything downstream takes it
     assert np.isfinite(model.embed(back)).all()
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from conftest import make_communities
 
-from graphstrap.api.estimator import BGRL
+from graphstrap.api.estimator import Embedder
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.graph.blocks import SparseMatrix
@@ -32,14 +32,15 @@ def test_all_columns_keep_every_angle() -> None:
 
 def test_a_weight_scales_own_columns_alone(communities: Graph, tmp_path: Path) -> None:
     plain, weighted = (
-        BGRL(settings={**BRIEF, "encoder.own_weight": weight}, device="cpu").fit(communities) for weight in (1.0, 4.0)
+        Embedder(settings={**BRIEF, "encoder.own_weight": weight}, device="cpu").fit(communities)
+        for weight in (1.0, 4.0)
     )
     expected = plain.embed(communities) * np.array([1.0] * 8 + [4.0] * 3, dtype=np.float32)
     assert np.array_equal(weighted.embed(communities), expected)
     weighted.save(tmp_path / "model")
-    assert np.array_equal(BGRL.load(tmp_path / "model").embed(communities), expected)
+    assert np.array_equal(Embedder.load(tmp_path / "model").embed(communities), expected)
     settings = {**BRIEF, "encoder.own_weight": 4.0, "train.steps": 1}
-    warm = BGRL(settings=settings, device="cpu").fit(communities, start_from=plain).embed(communities)
+    warm = Embedder(settings=settings, device="cpu").fit(communities, start_from=plain).embed(communities)
     assert np.array_equal(warm[:, 8:], expected[:, 8:])
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from conftest import make_communities
 
-from graphstrap.api.estimator import BGRL
+from graphstrap.api.estimator import Embedder
 from graphstrap.nn.methods import build_method
 from graphstrap.ops import precision as precision_module
 from graphstrap.ops._triton.launch import may_round_to_tf32
@@ -71,7 +71,7 @@ def test_methods_train_in_every_precision_on_a_gpu(method: str, precision: str) 
     assert method in METHODS
     graph = make_communities(num_nodes=200, num_classes=3, seed=0)
     settings = {"method.name": method, "train.precision": precision, "train.steps": 5, "train.warmup_steps": 1}
-    model = BGRL(recipe=Recipe().with_settings(settings), device="cuda").fit(graph)
+    model = Embedder(recipe=Recipe().with_settings(settings), device="cuda").fit(graph)
     assert bool(torch.from_numpy(model.embed(graph)).isfinite().all())
 
 

@@ -13,7 +13,7 @@ from browser import Browser, find_chromium
 from conftest import make_communities
 from test_build import FAST, fit
 
-from graphstrap.api.estimator import BGRL
+from graphstrap.api.estimator import Embedder
 from graphstrap.graph import Graph
 from graphstrap.report.build import write_report
 from graphstrap.run.folder import Run
@@ -203,7 +203,7 @@ def test_both_ways_of_drawing_show_every_node(browser: Browser, page: Path, kind
 def test_several_seeds_have_bands_and_rows_and_a_cut_run_has_no_map(chromium: Browser, tmp_path: Path) -> None:
     graph = make_communities(num_nodes=60, num_classes=2, seed=0)
     models = [
-        BGRL(settings=FAST, device="cpu", seed=seed).fit(graph, run=tmp_path / f"seed-{seed}") for seed in range(2)
+        Embedder(settings=FAST, device="cpu", seed=seed).fit(graph, run=tmp_path / f"seed-{seed}") for seed in range(2)
     ]
     runs = [Run.open(tmp_path / f"seed-{seed}") for seed in range(2)]
     chromium.messages.clear()

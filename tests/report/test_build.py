@@ -18,7 +18,7 @@ import pytest
 import torch
 from conftest import make_communities
 
-from graphstrap.api.estimator import BGRL
+from graphstrap.api.estimator import Embedder
 from graphstrap.cli._app import run as command
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph, Splits
@@ -44,8 +44,8 @@ def data_of(page: str) -> Any:
     return json.loads(found[1])
 
 
-def fit(graph: Graph, folder: Path) -> BGRL:
-    return BGRL(settings=FAST, device="cpu").fit(graph, run=folder)
+def fit(graph: Graph, folder: Path) -> Embedder:
+    return Embedder(settings=FAST, device="cpu").fit(graph, run=folder)
 
 
 def test_a_finished_run_has_everything(communities: Graph, tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def with_split(graph: Graph) -> Graph:
 def scores_of(
     graph: Graph, folder: Path, protocols: list[str] | None = None, *, num_runs: int | None = 1, settings: Any = None
 ) -> Scores | None:
-    model = BGRL(settings={**FAST, "train.steps": 2, **(settings or {})}, device="cpu").fit(graph, run=folder)
+    model = Embedder(settings={**FAST, "train.steps": 2, **(settings or {})}, device="cpu").fit(graph, run=folder)
     with side_by_side() as executor:
         h = [model.embed(graph)]
         return find_out([model], graph, h, executor=executor, protocols=protocols, num_runs=num_runs).scores

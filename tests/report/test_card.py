@@ -11,7 +11,7 @@ import pytest
 import torch
 from test_build import FAST, fit
 
-from graphstrap.api.estimator import BGRL
+from graphstrap.api.estimator import Embedder
 from graphstrap.cli._app import run as command
 from graphstrap.evaluation.protocols import evaluate
 from graphstrap.graph import Graph
@@ -29,7 +29,7 @@ def test_the_folder_is_a_model_with_a_card(communities: Graph, tmp_path: Path) -
     assert sorted(path.name for path in (tmp_path / "hub").iterdir()) == [
         *("README.md", "config.json", "model.safetensors"),
     ]
-    loaded = BGRL.load(tmp_path / "hub", device="cpu")
+    loaded = Embedder.load(tmp_path / "hub", device="cpu")
     assert np.array_equal(loaded.embed(graph), model.embed(graph))
     config = json.loads((tmp_path / "hub" / "config.json").read_text())
     assert config["embedding_size"] == model.embed(graph).shape[1]

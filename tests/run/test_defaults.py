@@ -114,7 +114,7 @@ def test_default_beats_raw_features_and_random_init_on_cora(data_folder: object)
     from graphstrap.api.estimator import random_init
 
     graph = gs.load("cora")
-    model = gs.BGRL(seed=0, device="cpu", settings={"train.steps": 150}).fit(graph)
+    model = gs.Embedder(seed=0, device="cpu", settings={"train.steps": 150}).fit(graph)
     assert graph.x is not None
     baselines = [graph.x, random_init(graph, model.recipe_, seed=0, device="cpu")]
     trained = gs.evaluate(model.embed(graph), graph, num_runs=3).mean

@@ -150,13 +150,13 @@ def test_run_folders_of_every_past_format_still_open(communities: Graph) -> None
     """One folder for each format version, written by the release that brought it; never rewritten."""
     import numpy as np
 
-    from graphstrap.api.estimator import BGRL
+    from graphstrap.api.estimator import Embedder
 
     folders = sorted((Path(__file__).parents[1] / "fixtures").glob("run-v*[0-9]"))
     assert [folder.name for folder in folders] == [f"run-v{version}" for version in range(1, FORMAT_VERSION + 1)]
     for folder in folders:
         assert Run.open(folder).metrics()[-1]["step"] == 20
-        h = BGRL.load(folder, device="cpu").embed(communities)
+        h = Embedder.load(folder, device="cpu").embed(communities)
         np.testing.assert_allclose(h, np.load(folder.with_name(f"{folder.name}-embeddings.npy")), rtol=1e-3, atol=1e-4)
 
 

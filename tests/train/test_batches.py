@@ -12,7 +12,7 @@ import pytest
 import torch
 from conftest import make_communities, make_random_graph
 
-from graphstrap.api.estimator import BGRL
+from graphstrap.api.estimator import Embedder
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.io.generate import mag
@@ -183,7 +183,7 @@ def test_a_sampled_run_resumes_bit_for_bit(communities: Graph, tmp_path: Path, c
 
 
 def assert_repeats(settings: Recipe, make_graph: Callable[[], Graph], device: str) -> None:
-    first, second = (BGRL(recipe=settings, device=device).fit(make_graph()).model_.method for _ in range(2))
+    first, second = (Embedder(recipe=settings, device=device).fit(make_graph()).model_.method for _ in range(2))
     assert states_equal(first, second)
 
 
@@ -226,7 +226,7 @@ def test_sampled_embeddings_are_as_good_as_full_ones() -> None:
     scores = []
     for fan_outs in ([], [5, 5]):
         settings = {"train.steps": 60, "sampling.fan_outs": fan_outs, "sampling.batch_size": 128}
-        h = torch.from_numpy(BGRL(settings=settings, device="cpu").fit(graph).embed(graph))
+        h = torch.from_numpy(Embedder(settings=settings, device="cpu").fit(graph).embed(graph))
         h = torch.nn.functional.normalize(h - h.mean(0), dim=1)
         assert graph.labels is not None
         same = graph.labels[:, None] == graph.labels

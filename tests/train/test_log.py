@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from graphstrap.api.estimator import BGRL
+from graphstrap.api.estimator import Embedder
 from graphstrap.cli._app import run as command
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
@@ -47,7 +47,7 @@ SETTINGS = {"train.steps": 10, "train.log_every": 5, "encoder.hidden_sizes": [8]
 
 def test_a_sink_sees_every_record(communities: Graph) -> None:
     seen: list[Mapping[str, Any]] = []
-    model = BGRL(settings=SETTINGS, device="cpu").fit(communities, mirrors=[seen.append])
+    model = Embedder(settings=SETTINGS, device="cpu").fit(communities, mirrors=[seen.append])
     assert seen == model.metrics_
     assert [record["step"] for record in seen] == [1, 5, 10]
 
@@ -60,7 +60,7 @@ def test_only_finite_numbers_are_sent() -> None:
 @pytest.mark.extras("tensorboard")
 def test_tensorboard_files_hold_the_curve(communities: Graph, tmp_path: Path) -> None:
     sinks = make_sinks([f"tensorboard:{tmp_path}"])
-    model = BGRL(settings=SETTINGS, device="cpu").fit(communities, mirrors=sinks)
+    model = Embedder(settings=SETTINGS, device="cpu").fit(communities, mirrors=sinks)
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(tmp_path)).Reload()
@@ -80,7 +80,7 @@ def test_mlflow_holds_the_curve(communities: Graph, tmp_path: Path, monkeypatch:
     with pytest.raises(InputError, match="MLFLOW_TRACKING_URI"):
         make_sinks(["mlflow"])
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    model = BGRL(settings=SETTINGS, device="cpu").fit(communities, mirrors=make_sinks(["mlflow:trials"]))
+    model = Embedder(settings=SETTINGS, device="cpu").fit(communities, mirrors=make_sinks(["mlflow:trials"]))
     run = mlflow.active_run()
     mlflow.end_run()
     history = mlflow.MlflowClient().get_metric_history(run.info.run_id, "loss")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphstrap.api.estimator import BGRL
+from graphstrap.api.estimator import Embedder
 from graphstrap.cli._app import run
 from graphstrap.io.datasets import load
 from graphstrap_lab.reproduce import entropies
@@ -66,7 +66,7 @@ def test_the_figure_is_computed_once_and_shown_from_the_ledger(tmp_path: Path, m
     ]
     assert sum("not at hand" in note for note in notes) == 2
     row, graph = ledger.rows[0], load("digits")
-    model = BGRL(recipe=entropy_recipe("bgrl-gat", "digits", quick=True), seed=0, device="cpu").fit(graph).model_
+    model = Embedder(recipe=entropy_recipe("bgrl-gat", "digits", quick=True), seed=0, device="cpu").fit(graph).model_
     values = node_entropies(model, graph, device=torch.device("cpu"))
     assert row["entropy"] == summarize_entropies(values)
     degrees = graph.in_degrees + 1
@@ -97,6 +97,6 @@ def test_a_gpu_finds_the_entropies_that_a_cpu_finds() -> None:
     graph = load("digits")
     settings = {"train.steps": 10, "train.precision": "fp32"}
     recipe = entropy_recipe("grace-2-gat", "digits", quick=True).with_settings(settings)
-    model = BGRL(recipe=recipe, seed=0, device="cuda").fit(graph).model_
+    model = Embedder(recipe=recipe, seed=0, device="cuda").fit(graph).model_
     on_gpu, on_cpu = (node_entropies(model, graph, device=torch.device(name)) for name in ("cuda", "cpu"))
     torch.testing.assert_close(on_gpu.cpu(), on_cpu, atol=2e-3, rtol=0)

@@ -13,8 +13,8 @@ import pytest
 import torch
 from conftest import make_communities
 
-from graphstrap.api.estimator import BGRL
-from graphstrap.api.seeds import fit_seeds
+from graphstrap.api.ensemble import fit_seeds
+from graphstrap.api.estimator import Embedder
 from graphstrap.errors import DivergedError, InputError
 from graphstrap.graph import Graph
 from graphstrap.io.datasets import load
@@ -33,19 +33,19 @@ ONE_OF_EACH = (
 TABLE = Table("table-3", ("random-init",), ("digits",))
 
 
-def tiny_estimator(variant: str, *, device: str) -> BGRL:
+def tiny_estimator(variant: str, *, device: str) -> Embedder:
     """A row's method and its settings on Amazon Photo, in a few narrow steps."""
     recipe = recipe_of(variant, "amazon-photo")
     narrow = {"encoder.hidden_sizes": (8,) * len(recipe.encoder.hidden_sizes), "encoder.embedding_size": 8}
     settings = {**narrow, "train.steps": 4, "train.log_every": 2, "train.precision": "fp32"}
-    return BGRL(recipe=recipe.with_settings(settings), device=device)
+    return Embedder(recipe=recipe.with_settings(settings), device=device)
 
 
 def assert_each_is_as_alone(variant: str, graph: Graph, *, device: str) -> None:
     estimator = tiny_estimator(variant, device=device)
     together = fit_seeds(estimator, graph, seeds=[3, 5])
     for one in together:
-        alone = BGRL(recipe=estimator.recipe, seed=one.seed, device=device).fit(graph)
+        alone = Embedder(recipe=estimator.recipe, seed=one.seed, device=device).fit(graph)
         pairs = zip(one.model_.module.parameters(), alone.model_.module.parameters(), strict=True)
         assert all(torch.equal(a, b) for a, b in pairs)
     first, second = (torch.from_numpy(one.embed(graph)) for one in together)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from graphstrap.api.estimator import BGRL
+from graphstrap.api.estimator import Embedder
 from graphstrap.evaluation.protocols import evaluate
 from graphstrap.graph import Graph
 from graphstrap.io.datasets import load
@@ -50,7 +50,7 @@ def test_curves_are_computed_once_and_shown_from_the_ledger(tmp_path: Path, monk
     row, graph = ledger.rows[2], load("digits")
     assert row["metric"] == "accuracy"
     assert row["curve"]["step"] == [1, 2, 3, 4]
-    model = BGRL(recipe=learning_recipe("grace-2-gat", "digits", quick=True), seed=0, device="cpu").fit(graph)
+    model = Embedder(recipe=learning_recipe("grace-2-gat", "digits", quick=True), seed=0, device="cpu").fit(graph)
     last = evaluate(model.embed(graph), graph, protocol="paper", num_runs=1).mean
     assert row["curve"]["accuracy"][-1] == pytest.approx(last, abs=0.01)
     report = make_report(table, ledger, quick=True)

@@ -1,16 +1,21 @@
-"""The estimator: `BGRL(...).fit(graph).embed(graph)`, with scikit-learn's manners."""
+"""The estimators: `gs.BGRL(...).fit(graph).embed(graph)`, with scikit-learn's manners; one class for each method, and
+`Embedder` for any.
+
+    fit    graph -> recipe -> model -> run folder -> train_models, which trains, freezes and saves
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from torch import Tensor
 
-from graphstrap.api.embed import embed, prepare, with_labels_to_learn
-from graphstrap.api.fitting import check_labels, check_trainable, finish, train_models
+from graphstrap.api.embed import embed, prepare
+from graphstrap.api.fitting import Records, check_labels, check_trainable, freeze, train_models
 from graphstrap.api.predict import Predictions, classify, predict_unlabelled
 from graphstrap.errors import InputError
 from graphstrap.evaluation.links import evaluate_links, hide_edges, summarise_links
@@ -23,45 +28,56 @@ from graphstrap.nn.model import Model
 from graphstrap.ops import resolve_device
 from graphstrap.run.defaults import resolve_recipe
 from graphstrap.run.folder import START_FILE, Run, describe_labels, read_metrics, removed_if_refused
-from graphstrap.run.recipe import Recipe
+from graphstrap.run.recipe import Recipe, load_recipe
 from graphstrap.run.settings import checked_seed
-from graphstrap.train.console import can_be_watched
 from graphstrap.train.log import MetricsSink
 from graphstrap.train.parallel.part_batches import check_parts
-from graphstrap.train.parallel.training import check_shareable
 from graphstrap.train.parallel.workers import ALONE, Workers
 
-Contents = tuple[dict[str, Tensor], dict[str, Any]]
-
-_DEFAULTS: dict[str, Any] = {"recipe": "default", "settings": None, "seed": 0, "device": "auto"}
+Announce = Callable[[Recipe, list[str]], None]
 
 
-class BGRL:
-    """Learn node embeddings without labels by bootstrapping.
+class Embedder:
+    """Learn node embeddings by any method that Graphstrap knows: a scikit-learn transformer of graphs.
+
+    `gs.BGRL`, `gs.GRACE`, `gs.GCA`, `gs.DGI`, `gs.GMI`, `gs.MVGRL`, `gs.BarlowTwins`, `gs.DeepWalk`, `gs.Node2Vec` and
+    `gs.SemiSupervised` are the same with the method fixed.
 
     Args:
+        method: its name, such as "bgrl" or "grace"; None: the recipe's, which is bgrl in "default".
         recipe: "default" (made from the graph), a shipped recipe's name, the path of a TOML file, or a Recipe.
         settings: dotted keys that replace the recipe's, such as {"train.steps": 2000}.
         seed: fixes initial weights and every view: the same seed on the same machine gives the same bits.
         device: "auto", "cpu" or "cuda".
 
-    After `fit`: `model_` (weights, recipe, feature transform), `recipe_`, `reasons_` (what `default` chose, and why),
-    `metrics_` (what was logged, in all sessions).
+    Attributes, after `fit`:
+        model_: weights, recipe and feature transform.
+        recipe_: the recipe that was trained, complete.
+        reasons_: what "default" chose, and why.
+        metrics_: what was logged, in all sessions.
+
+    Example:
+        >>> model = gs.Embedder("grace", seed=0).fit(graph)
+        >>> model.embed(graph).shape
+        (2708, 320)
     """
 
     model_: Model
     recipe_: Recipe
     reasons_: list[str]
-    metrics_: list[dict[str, Any]]
+    metrics_: Records
+    method: str | None
 
     def __init__(
         self,
+        method: str | None = None,
         *,
         recipe: str | Recipe = "default",
         settings: Mapping[str, Any] | None = None,
         seed: int = 0,
         device: str = "auto",
     ) -> None:
+        self.method = method
         self.recipe = recipe
         self.settings = settings
         self.seed = seed
@@ -74,133 +90,225 @@ class BGRL:
         *,
         run: str | Path | None = None,
         source: Mapping[str, Any] | None = None,
-        start_from: BGRL | None = None,
+        start_from: Embedder | None = None,
         mirrors: Sequence[MetricsSink] = (),
+        announce: Announce | None = None,
         progress: bool | None = None,
         workers: Workers = ALONE,
     ) -> Self:
-        """Train on a graph; its labels are not looked at (but by the method semi-supervised), nor is `y`. With `run`,
-        leave a folder that can be resumed. Where it fails or is stopped, this estimator stays what it was.
+        """Train on a graph. Its labels are not looked at, except by the method semi-supervised; nor is `y`. If training
+        fails or is stopped, this estimator stays what it was.
 
-        `start_from` takes the weights of another fitted estimator: for a graph that has changed since. `mirrors` are
-        called with every record of metrics (see `train/log.py`). `progress` shows a bar on stderr; None: where that
-        is a terminal, or in a notebook with ipywidgets. Where several `workers` train one model (see `parallel/`),
-        each calls `fit` with the same arguments, and the first one writes the run folder.
+        Args:
+            graph: to train on.
+            run: a folder to make, from which an interrupted training can be resumed.
+            source: where the graph comes from, as `io.source.Source.to_dict` has it; kept in the run folder.
+            start_from: another fitted estimator whose weights to begin with, for a graph that has changed since.
+            mirrors: called with every record of metrics (see `train/log.py`).
+            announce: called before training with the recipe and the reasons for it.
+            progress: show a bar on stderr; None: if that is a terminal, or a notebook with ipywidgets.
+            workers: the processes that train one model together (see `train/parallel`). Each calls `fit` with the same
+                arguments; the first one writes the run folder.
+
+        Returns:
+            This estimator, fitted.
         """
-        model, reasons = self.build(graph, start_from=start_from)
-        check_shareable(with_labels_to_learn(graph, model), model.recipe, workers)
+        model, reasons = self.build(graph, start_from=start_from, announce=announce)
         check_parts(graph, model.recipe, workers)
         prepared = model.prepare(graph)  # what can fail has mostly failed before the folder appears
         folder = None
         if run is not None and workers.is_first:
-            start = None if start_from is None else model.contents()
-            folder = self.create_run(Path(run), model, graph, source=source or {}, start=start)
+            folder = self.create_run(Path(run), model, graph, source=source or {}, is_warm=start_from is not None)
         with removed_if_refused(None if folder is None else folder.folder, [folder]):
-            train_estimators(
-                [self],
+            [records] = train_models(
                 [model],
                 graph,
                 prepared,
                 [folder],
-                reasons=reasons,
+                device=resolve_device(self.device),
                 mirrors=mirrors,
                 progress=progress,
                 workers=workers,
             )
+        self.learned(model, records, reasons)
         return self
 
-    def build(self, graph: Graph, *, start_from: BGRL | None = None) -> tuple[Model, list[str]]:
-        """The model that `fit` is to train, and what was chosen for it, and why."""
-        check_trainable(graph)
-        recipe, reasons = resolve_recipe(self.recipe, graph, self.settings or {})
+    def resolve(self, graph: Graph) -> Recipe:
+        """The recipe that `fit` would train on this graph; `reasons_` then says what was chosen, and why.
+
+        Args:
+            graph: to make the recipe for.
+
+        Returns:
+            The recipe, complete.
+
+        Example:
+            >>> gs.BGRL().resolve(graph).train.steps
+            300
+        """
+        recipe, self.reasons_ = self._resolve(graph)
+        return recipe
+
+    def build(
+        self, graph: Graph, *, start_from: Embedder | None = None, announce: Announce | None = None
+    ) -> tuple[Model, list[str]]:
+        """The model that `fit` is to train, and the reasons for its recipe."""
+        recipe, reasons = self._resolve(graph)
+        if announce is not None:
+            announce(recipe, reasons)
         if recipe.method_class.learns_labels:
             check_labels(graph)
         model = Model.build(graph, recipe, seed=checked_seed(self.seed))
         return (model if start_from is None else model.started_from(start_from._fitted())), reasons
 
     def create_run(
-        self, folder: Path, model: Model, graph: Graph, *, source: Mapping[str, Any], start: Contents | None = None
+        self, folder: Path, model: Model, graph: Graph, *, source: Mapping[str, Any], is_warm: bool = False
     ) -> Run:
-        """The folder that a model's training is to live in."""
-        device, recipe = str(resolve_device(self.device)), model.recipe
+        """The folder for a model's training; that of a warm start keeps the weights that it begins from."""
         return Run.create(
-            folder, recipe=recipe, source=source, seed=model.seed, device=device, graph=graph, start=start
+            folder,
+            recipe=model.recipe,
+            source=source,
+            seed=model.seed,
+            device=str(resolve_device(self.device)),
+            graph=graph,
+            start=model.contents() if is_warm else None,
         )
 
-    def resolve(self, graph: Graph) -> Recipe:
-        """The recipe that `fit` would run on this graph; `reasons_` then says what was chosen and why."""
-        check_trainable(graph)
-        recipe, self.reasons_ = resolve_recipe(self.recipe, graph, self.settings or {})
-        return recipe
+    def learned(self, model: Model, records: Records, reasons: Sequence[str] = ()) -> None:
+        """Take a trained model for this estimator's own."""
+        self.model_, self.recipe_, self.reasons_, self.metrics_ = model, model.recipe, list(reasons), records
 
     @classmethod
     def resume(cls, run: str | Path, graph: Graph, *, progress: bool | None = None, workers: Workers = ALONE) -> Self:
-        """Go on with an interrupted run, exactly where its last checkpoint stands."""
+        """Go on with an interrupted run, exactly where its last checkpoint stands.
+
+        Args:
+            run: its folder.
+            graph: the one that it was started on.
+            progress, workers: as for `fit`.
+
+        Returns:
+            A fitted estimator.
+
+        Example:
+            >>> gs.BGRL.resume("runs/photo", graph).embed(graph)
+        """
         folder = Run.open(Path(run))
-        estimator = cls.of_run(folder, graph)
-        prepared = estimator.model_.prepare(graph)
-        train_estimators([estimator], [estimator.model_], graph, prepared, [folder], progress=progress, workers=workers)
+        estimator, model = cls.of_run(folder, graph)
+        device = resolve_device(estimator.device)
+        prepared = model.prepare(graph)
+        [records] = train_models([model], graph, prepared, [folder], device=device, progress=progress, workers=workers)
+        estimator.learned(model, records)
         return estimator
 
     @classmethod
-    def of_run(cls, run: Run, graph: Graph) -> Self:
-        """The estimator of an unfinished run, as it was before training began."""
-        if not graph.has_fingerprint(run.info["graph"]["fingerprint"]):
-            raise InputError(f"the graph has changed since {run.folder} was started: fit it anew, into another folder")
+    def of_run(cls, run: Run, graph: Graph) -> tuple[Self, Model]:
+        """The estimator of an unfinished run, and its model as it was before training began."""
+        known = run.info["graph"]
         labels = describe_labels(graph, run.recipe).get("labels")
-        if run.info["graph"].get("labels", labels) != labels:
-            raise InputError(
-                f"the labels have changed since {run.folder} was started: fit it anew, into another folder"
-            )
-        estimator = cls(recipe=run.recipe, seed=run.info["seed"], device=run.info["device"])
-        estimator.reasons_ = []
+        for what, is_same in (
+            ("graph has", graph.has_fingerprint(known["fingerprint"])),
+            ("labels have", known.get("labels", labels) == labels),
+        ):
+            if not is_same:
+                raise InputError(f"the {what} changed since {run.folder} was started: fit it anew, into another folder")
+        estimator = cls._of(run.recipe, seed=run.info["seed"], device=run.info["device"], where=run.folder)
         if run.info.get("warm_start"):
-            estimator.model_ = Model.load(run.folder, file_name=START_FILE)
-        else:
-            estimator.model_ = Model.build(graph, run.recipe, seed=estimator.seed, saved=run.saved_shapes())
-        return estimator
+            return estimator, Model.load(run.folder, file_name=START_FILE)
+        return estimator, Model.build(graph, run.recipe, seed=estimator.seed, saved=run.saved_shapes())
 
     def embed(self, graph: Graph, *, how: str = "auto") -> np.ndarray[Any, Any]:
-        """(N, D) embeddings of this graph or another one with the same feature columns. Nothing is trained.
+        """Embeddings of this graph, or of another one with the same feature columns. Nothing is trained.
 
-        `how` is "full", "layers" or "sampled" (see `graphstrap.embed`); "auto" chooses by what fits into memory.
+        Args:
+            graph: to embed.
+            how: "full", "layers" or "sampled" (see `api/embed.py`); "auto" chooses by what fits into memory.
+
+        Returns:
+            (N, D) float32, in the order of the graph's nodes.
+
+        Example:
+            >>> h = gs.BGRL(seed=0).fit(graph).embed(graph)
         """
         return embed(self._fitted(), graph, device=resolve_device(self.device), how=how)
-
-    def classify(self, graph: Graph, nodes: Any) -> np.ndarray[Any, Any]:
-        """(M, C) class probabilities of these nodes, by the head of a semi-supervised model."""
-        return classify(self._fitted(), graph, nodes, device=resolve_device(self.device))
 
     def transform(self, graph: Graph) -> np.ndarray[Any, Any]:
         """`embed`, by the name that scikit-learn's pipelines know."""
         return self.embed(graph)
 
     def fit_transform(self, graph: Graph, y: Any = None) -> np.ndarray[Any, Any]:
+        """`fit` and `embed` on the same graph."""
         return self.fit(graph).embed(graph)
 
+    def classify(self, graph: Graph, nodes: Any) -> np.ndarray[Any, Any]:
+        """Class probabilities by the head of a semi-supervised model.
+
+        Args:
+            graph: the one that the nodes are in.
+            nodes: (M,) their numbers.
+
+        Returns:
+            (M, C), the columns in the order of `model_.class_names`.
+
+        Example:
+            >>> gs.SemiSupervised().fit(graph).classify(graph, [0, 1]).argmax(1)
+        """
+        return classify(self._fitted(), graph, nodes, device=resolve_device(self.device))
+
     def predict(self, graph: Graph, *, h: np.ndarray[Any, Any] | None = None) -> Predictions:
-        """Labels and probabilities for the unlabelled nodes, by a linear probe fitted on the labelled ones; by its own
-        head where the method is semi-supervised."""
+        """Labels and probabilities for the nodes without a label: by a linear probe fitted on the labelled ones, or by
+        the head of a semi-supervised model.
+
+        Args:
+            graph: one in which some nodes have a label and others do not.
+            h: its embeddings, if they are at hand.
+
+        Returns:
+            The nodes, their most probable classes and all probabilities.
+
+        Example:
+            >>> gs.BGRL().fit(graph).predict(graph).labels
+        """
         device = resolve_device(self.device)
         return predict_unlabelled(self._fitted(), graph, device=device, seed=checked_seed(self.seed), h=h)
 
     def save(self, folder: str | Path) -> None:
-        """Write `model.safetensors` into a folder."""
+        """Write `model.safetensors` into a folder, from which `load` reads it.
+
+        Args:
+            folder: made where it is missing.
+
+        Example:
+            >>> gs.BGRL().fit(graph).save("models/mine")
+        """
         self._fitted().save(Path(folder))
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str = "auto") -> Self:
-        """Read what `save` wrote, or a finished run folder."""
+        """Read what `save` wrote, or a finished run folder. `gs.Embedder.load` takes a model of any method.
+
+        Args:
+            folder: that holds `model.safetensors`.
+            device: "auto", "cpu" or "cuda".
+
+        Returns:
+            A fitted estimator.
+
+        Example:
+            >>> gs.Embedder.load("models/mine").embed(graph)
+        """
         model = Model.load(Path(folder))
-        estimator = cls(recipe=model.recipe, seed=model.seed, device=device)
-        estimator.model_, estimator.recipe_, estimator.reasons_ = model, model.recipe, []
-        estimator.metrics_ = read_metrics(Path(folder))
+        estimator = cls._of(model.recipe, seed=model.seed, device=device, where=Path(folder))
+        estimator.learned(model, read_metrics(Path(folder)))
         return estimator
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        return {"recipe": self.recipe, "settings": self.settings, "seed": self.seed, "device": self.device}
+        """The arguments of `__init__`, as scikit-learn asks for them."""
+        return {name: getattr(self, name) for name in _defaults(type(self))}
 
     def set_params(self, **parameters: Any) -> Self:
+        """Replace arguments of `__init__`, as scikit-learn does."""
         for name, value in parameters.items():
             if name not in self.get_params():
                 raise ValueError(f"there is no parameter {name!r}: take one of {', '.join(self.get_params())}")
@@ -208,8 +316,9 @@ class BGRL:
         return self
 
     def __repr__(self) -> str:
-        changed = {name: value for name, value in self.get_params().items() if value != _DEFAULTS[name]}
-        return f"BGRL({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
+        defaults = _defaults(type(self))
+        changed = {name: value for name, value in self.get_params().items() if value != defaults[name]}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
@@ -231,34 +340,193 @@ class BGRL:
             raise InputError("this estimator is not fitted yet: call fit(graph) first")
         return self.model_
 
+    def _resolve(self, graph: Graph) -> tuple[Recipe, list[str]]:
+        """The recipe for a graph that can be trained on, and the reasons for it."""
+        check_trainable(graph)
+        recipe, settings = self._request()
+        return resolve_recipe(recipe, graph, settings)
 
-def train_estimators(
-    estimators: Sequence[BGRL],
-    models: Sequence[Model],
-    graph: Graph,
-    prepared: Graph,
-    runs: Sequence[Run | None],
-    *,
-    reasons: Sequence[str] = (),
-    mirrors: Sequence[MetricsSink] = (),
-    progress: bool | None = None,
-    workers: Workers = ALONE,
-) -> None:
-    """Train the models of estimators of one recipe side by side, or one by several workers (see `train_models`). Only
-    then they are the estimators' own."""
-    logs = train_models(
-        models,
-        graph,
-        prepared,
-        runs,
-        device=resolve_device(estimators[0].device),
-        mirrors=mirrors,
-        progress=can_be_watched() if progress is None else progress,
-        workers=workers,
-    )
-    for estimator, model, run, records in zip(estimators, models, runs, logs, strict=True):
-        estimator.model_, estimator.recipe_, estimator.reasons_ = model, model.recipe, list(reasons)
-        estimator.metrics_ = records if run is None else run.metrics()  # of earlier sessions, too
+    def _request(self) -> tuple[str | Recipe, dict[str, Any]]:
+        """The recipe that is asked for, and the settings that replace its own, the method among them."""
+        settings = dict(self.settings or {})
+        if self.method is not None and settings.setdefault("method.name", self.method) != self.method:
+            raise InputError(
+                f"the method is {self.method!r}, and settings have method.name={settings['method.name']!r}: give one "
+                "of them, such as gs.Embedder(method=...)"
+            )
+        return self.recipe, settings
+
+    @classmethod
+    def _of(cls, recipe: Recipe, *, seed: int, device: str, where: Path) -> Self:
+        """An estimator for a recipe that was read from a folder."""
+        return cls(recipe=recipe, seed=seed, device=device)
+
+
+class _OneMethod(Embedder):
+    """An estimator whose method is fixed by its class."""
+
+    method: str
+
+    def __init__(
+        self,
+        *,
+        recipe: str | Recipe = "default",
+        settings: Mapping[str, Any] | None = None,
+        seed: int = 0,
+        device: str = "auto",
+    ) -> None:
+        self.recipe = recipe
+        self.settings = settings
+        self.seed = seed
+        self.device = device
+
+    @classmethod
+    def _of(cls, recipe: Recipe, *, seed: int, device: str, where: Path) -> Self:
+        if recipe.method.name != cls.method:
+            cls._refuse(f"{where} is of the method {recipe.method.name}", recipe.method.name)
+        return super()._of(recipe, seed=seed, device=device, where=where)
+
+    @classmethod
+    def _refuse(cls, what: str, method: str) -> None:
+        """Say which estimator to take for another method."""
+        raise InputError(f"{what}: take {_estimators_of(method)} instead of gs.{cls.__name__}")
+
+
+class BGRL(_OneMethod):
+    """Bootstrapped representation learning on graphs: predict one view's target embedding from the other view's online
+    embedding. Linear cost, no negatives; the method to begin with. Arguments and methods are those of `Embedder`.
+
+    Example:
+        >>> h = gs.BGRL(seed=0).fit(graph).embed(graph)
+    """
+
+    method = "bgrl"
+
+    def _request(self) -> tuple[str | Recipe, dict[str, Any]]:
+        # Until 0.1 this class trained whatever method the recipe or the settings had.
+        recipe, settings = self.recipe, dict(self.settings or {})
+        if isinstance(recipe, str) and recipe != "default":
+            recipe = load_recipe(recipe)
+        method = settings.get("method.name", recipe.method.name if isinstance(recipe, Recipe) else self.method)
+        if method != self.method:
+            self._refuse(f"gs.BGRL was asked to train {method}", method)
+        return recipe, settings
+
+    @classmethod
+    def _refuse(cls, what: str, method: str) -> None:
+        text = f"{what}: take {_estimators_of(method)}. This will be an error in the next release"
+        warnings.warn(text, DeprecationWarning, stacklevel=_frames_of_this_package())
+
+
+class GRACE(_OneMethod):
+    """Contrast each node's two views with all other nodes. Arguments and methods are those of `Embedder`.
+
+    Example:
+        >>> h = gs.GRACE(seed=0).fit(graph).embed(graph)
+    """
+
+    method = "grace"
+
+
+class GCA(_OneMethod):
+    """GRACE with views that keep what is central to the graph. Arguments and methods are those of `Embedder`.
+
+    Example:
+        >>> h = gs.GCA(settings={"views.centrality": "degree"}).fit(graph).embed(graph)
+    """
+
+    method = "gca"
+
+
+class DGI(_OneMethod):
+    """Tell nodes from corrupted ones by a summary of the graph. Arguments and methods are those of `Embedder`.
+
+    Example:
+        >>> h = gs.DGI(seed=0).fit(graph).embed(graph)
+    """
+
+    method = "dgi"
+
+
+class GMI(_OneMethod):
+    """Maximise mutual information with neighbours' features and edges. Arguments and methods are those of `Embedder`.
+
+    Example:
+        >>> h = gs.GMI(seed=0).fit(graph).embed(graph)
+    """
+
+    method = "gmi"
+
+
+class MVGRL(_OneMethod):
+    """Contrast a graph with its diffusion; memory is quadratic. Arguments and methods are those of `Embedder`.
+
+    Example:
+        >>> h = gs.MVGRL(seed=0).fit(graph).embed(graph)
+    """
+
+    method = "mvgrl"
+
+
+class BarlowTwins(_OneMethod):
+    """Make two views' columns agree and differ from each other. Arguments and methods are those of `Embedder`.
+
+    Example:
+        >>> h = gs.BarlowTwins(seed=0).fit(graph).embed(graph)
+    """
+
+    method = "barlow-twins"
+
+
+class DeepWalk(_OneMethod):
+    """Skip-gram over random walks: the structure alone, no new nodes. Arguments and methods are those of `Embedder`.
+
+    Example:
+        >>> h = gs.DeepWalk(seed=0).fit(graph).embed(graph)
+    """
+
+    method = "deepwalk"
+
+
+class Node2Vec(_OneMethod):
+    """DeepWalk with walks that are drawn back or outward. Arguments and methods are those of `Embedder`.
+
+    Example:
+        >>> h = gs.Node2Vec(settings={"method.return_weight": 0.5}).fit(graph).embed(graph)
+    """
+
+    method = "node2vec"
+
+
+class SemiSupervised(_OneMethod):
+    """BGRL on all nodes and classes on the labelled ones, by one encoder. Arguments and methods are those of
+    `Embedder`.
+
+    Example:
+        >>> predictions = gs.SemiSupervised(seed=0).fit(graph).predict(graph)
+    """
+
+    method = "semi-supervised"
+
+
+def _estimators_of(method: str) -> str:
+    """The estimators that train a method, as they are written."""
+    named = [f"gs.{one.__name__} or " for one in _OneMethod.__subclasses__() if one.method == method]
+    return f"{''.join(named)}gs.Embedder"
+
+
+def _defaults(estimator: type[Embedder]) -> dict[str, Any]:
+    """The arguments of `__init__` with their defaults."""
+    parameters = list(inspect.signature(estimator.__init__).parameters.values())[1:]
+    return {one.name: one.default for one in parameters}
+
+
+def _frames_of_this_package() -> int:
+    """The `stacklevel` by which a warning, given by the caller, points at the code that uses Graphstrap."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and str(frame.f_globals.get("__name__")).split(".")[0] == "graphstrap":
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def random_init(graph: Graph, recipe: Recipe, *, seed: int, device: str = "auto") -> np.ndarray[Any, Any]:
@@ -269,17 +537,12 @@ def random_init(graph: Graph, recipe: Recipe, *, seed: int, device: str = "auto"
     recipe recalibrates them, else those that it starts with. Cost: one forward pass, O(E D + N D^2).
     """
     model = Model.build(graph, recipe, seed=checked_seed(seed))
-    finish(model, prepare(model, training_graphs(graph, recipe.data.training_graphs)))
+    freeze(model, prepare(model, training_graphs(graph, recipe.data.training_graphs)))
     return embed(model, graph, device=resolve_device(device))
 
 
-# What embeddings know of edges that were hidden, beside raw features and an untrained encoder: the protocol `links`.
-#
-# The model is trained anew without the hidden edges, or is the run's own, which saw them; the outcome says which.
-
-
 def score_links(
-    model: BGRL,
+    model: Embedder,
     graph: Graph,
     *,
     num_runs: int = 1,
@@ -287,28 +550,35 @@ def score_links(
     baselines: bool = True,
     progress: bool | None = None,
 ) -> dict[str, Evaluation]:
-    """One evaluation for each candidate, the trained one last.
+    """What embeddings know of edges that were hidden, beside raw features and an untrained encoder: the protocol links.
 
     Args:
+        model: a fitted estimator.
+        graph: some of its edges are hidden.
         num_runs: how often edges are drawn and hidden.
-        refit: train anew without them, which takes as long as `fit` did.
+        refit: train anew without them, which takes as long as `fit` did; else the model's encoder, which saw them.
         baselines: also evaluate raw features and an untrained encoder.
         progress: show a bar while training anew; None: as `fit` does.
+
+    Returns:
+        One evaluation for each candidate, the trained one last.
+
+    Example:
+        >>> score_links(gs.BGRL().fit(graph), graph)["bgrl"].mean
     """
+    recipe, seed, device = model.recipe_, model.seed, model.device
     runs: dict[str, list[tuple[float, float | None]]] = {}
-    for seed in range(num_runs):
-        edges = hide_edges(graph, seed=seed)
+    for number in range(num_runs):
+        edges = hide_edges(graph, seed=number)
         left = edges.remaining
         candidates: dict[str, Embeddings] = {}
         if baselines and (raw := raw_features(left)) is not None:
             candidates["raw features"] = raw
         if baselines:
-            candidates["random init"] = random_init(left, model.recipe_, seed=model.seed, device=model.device)
-        trained = model
-        if refit:
-            fresh = BGRL(recipe=model.recipe_, seed=model.seed, device=model.device)
-            trained = fresh.fit(left, progress=progress)
-        candidates[model.recipe_.method.name] = trained.embed(left)
+            candidates["random init"] = random_init(left, recipe, seed=seed, device=device)
+        fresh = Embedder(recipe=recipe, seed=seed, device=device)
+        trained = fresh.fit(left, progress=progress) if refit else model
+        candidates[recipe.method.name] = trained.embed(left)
         for name, h in candidates.items():
             runs.setdefault(name, []).append(evaluate_links(h, edges))
     trained_how = "trained anew without them" if refit else "by an encoder that was trained with them"
@@ -324,5 +594,5 @@ class Links(Protocol):
     needs_labels = False
     trains_anew = True
 
-    def score(self, model: BGRL, graph: Graph, **options: Any) -> dict[str, Evaluation]:
+    def score(self, model: Embedder, graph: Graph, **options: Any) -> dict[str, Evaluation]:
         return score_links(model, graph, **options)

@@ -1,5 +1,6 @@
-"""Models trained on a graph: it is put where it belongs, they go through the loop of `train/` or `parallel/`, are
-evaluated on the way, and end as frozen encoders.
+"""Training on a graph: check it, place it on the device, train, freeze the encoders, save them.
+
+graph -> check_trainable -> [recipe, model: the estimator] -> train_models: place -> train -> freeze -> save
 """
 
 from __future__ import annotations
@@ -7,15 +8,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from graphstrap.api.embed import class_probabilities, embed, must_sample, with_labels_to_learn
+from graphstrap.api.embed import embed, must_sample, with_labels_to_learn
 from graphstrap.api.layerwise import full_pass_fits, has_layers, recalibrate_layers
-from graphstrap.api.part_layers import finish_in_parts
+from graphstrap.api.predict import class_probabilities
 from graphstrap.errors import InputError
 from graphstrap.evaluation.protocols import check_labels_for, evaluate
 from graphstrap.graph import Graph
@@ -30,18 +30,21 @@ from graphstrap.nn.methods.semi_supervised import training_labels
 from graphstrap.nn.model import Model
 from graphstrap.run.folder import Run
 from graphstrap.train.batches import BatchMaker, place_graph
+from graphstrap.train.console import can_be_watched
 from graphstrap.train.log import MetricsSink
 from graphstrap.train.loop import Evaluate, TrainingJob, train_together
 from graphstrap.train.parallel.training import train_in_parallel
 from graphstrap.train.parallel.workers import ALONE, Workers
 
-# Whether a graph can be trained on; if not, one sentence says why.
+logger = logging.getLogger(__name__)
 
-
+Records = list[dict[str, Any]]
 _CHECKED_AT_ONCE = 1 << 26
+_CLEAN_BRANCH, _NUM_CLEAN_BATCHES = 1_000_081, 32
 
 
 def check_trainable(graph: Graph) -> None:
+    """Refuse a graph that cannot be trained on, in one sentence that says why."""
     check_is_graph(graph)
     if graph.num_nodes == 0:
         raise InputError("the graph is empty: give a table with at least one node")
@@ -51,20 +54,20 @@ def check_trainable(graph: Graph) -> None:
 
 
 def check_numbers(graph: Graph) -> None:
-    """Whether features, weights and columns of edges can be computed with."""
+    """Refuse features, edge weights and edge columns that cannot be computed with."""
     for kind, block in zip(graph.node_types, graph.features, strict=True):
         if block is not None and not _is_finite(block):
             raise InputError(f"a feature of a {kind} is NaN or infinite: replace it by a number")
     weights = [] if graph.edge_weights is None else torch.split(graph.edge_weights, _CHECKED_AT_ONCE)
-    if not all(bool((part.isfinite() & (part >= 0)).all()) for part in weights):
+    if not all(bool((chunk.isfinite() & (chunk >= 0)).all()) for chunk in weights):
         raise InputError("an edge weight is negative, NaN or infinite: weights are numbers from 0 up")
     columns = [] if graph.edge_columns is None else torch.split(graph.edge_columns, _CHECKED_AT_ONCE)
-    if not all(bool(part.isfinite().all()) for part in columns):
+    if not all(bool(chunk.isfinite().all()) for chunk in columns):
         raise InputError("a number in an edge column is NaN or infinite: replace it, or leave the column out")
 
 
 def check_labels(graph: Graph) -> None:
-    """Whether there is something to learn labels from."""
+    """Refuse a graph whose labels cannot be learned from."""
     if graph.labels is None or graph.labels.dim() != 1:
         raise InputError("semi-supervised learning needs one label column: name it with --label-column, or take bgrl")
     known = training_labels(graph)
@@ -77,16 +80,10 @@ def check_labels(graph: Graph) -> None:
 
 
 def _is_finite(block: Block) -> bool:
-    """Whether its numbers are; of a large table, which comes from a store that was checked when it was made, those of
+    """Whether all numbers are; of a large block, which comes from a store that was checked when it was made, those of
     some rows."""
     values = sample_rows(block)
     return bool((values if isinstance(values, Tensor) else values.values).isfinite().all())
-
-
-logger = logging.getLogger(__name__)
-
-Records = list[dict[str, Any]]
-_CLEAN_BRANCH, _NUM_CLEAN_BATCHES = 1_000_081, 32
 
 
 def train_models(
@@ -97,89 +94,47 @@ def train_models(
     *,
     device: torch.device,
     mirrors: Sequence[MetricsSink] = (),
-    progress: bool = False,
+    progress: bool | None = None,
     workers: Workers = ALONE,
 ) -> list[Records]:
-    """Train models of one recipe side by side, or one by several workers, and return what each has logged; `prepared`
-    is the graph as their common transform gives it."""
-    model, recipe = models[0], models[0].recipe
-    on_device = place_graph(
-        with_labels_to_learn(training_graphs(prepared, recipe.data.training_graphs), model), recipe, device
-    )
-    if isinstance(on_device, Part):
-        own = with_labels_to_learn(model.transform.when_read(on_device.own), model)
-        on_device = replace(on_device, own=own)
+    """Train models of one recipe side by side, or one by several workers. Return what each has logged, in all sessions
+    of a run. `prepared` is the graph as their common transform makes it."""
+    recipe = models[0].recipe
+    learned = with_labels_to_learn(training_graphs(prepared, recipe.data.training_graphs), models[0])
+    placed = place_graph(learned, recipe, device)
     jobs = []
     for model, run in zip(models, runs, strict=True):
         model.module.to(device)
-        jobs.append(TrainingJob(model.method, model.seed, run, _evaluation(model, graph, on_device), mirrors))
+        jobs.append(TrainingJob(model.method, model.seed, run, _evaluation(model, graph, placed), mirrors))
+    progress = can_be_watched() if progress is None else progress
     with ExitStack() as at_exit:
         for run in runs:
             if workers.is_first and run is not None:
                 at_exit.enter_context(run.locked())  # until the model is saved, not only until the last step
-        if not workers.is_alone:
-            assert len(jobs) == 1
-            logs = [train_in_parallel(jobs[0], on_device, recipe=recipe, workers=workers, progress=progress)]
+        if workers.is_alone:
+            logs = train_together(jobs, placed, recipe=recipe, progress=progress)
         else:
-            logs = train_together(jobs, on_device, recipe=recipe, progress=progress)
+            assert len(jobs) == 1
+            logs = [train_in_parallel(jobs[0], placed, recipe=recipe, workers=workers, progress=progress)]
         for model, run in zip(models, runs, strict=True):
-            if isinstance(on_device, Part):
-                finish_in_parts(model, on_device, workers)
-            elif workers.is_first:
-                finish(model, on_device)
+            if workers.is_first or isinstance(placed, Part):
+                freeze(model, placed, workers=workers)
             if workers.is_first and run is not None:
                 model.save(run.folder)
             workers.take_module_from_first(model.module)
-    return logs
+    return [log if run is None else run.metrics() for log, run in zip(logs, runs, strict=True)]
 
 
-def _evaluation(model: Model, graph: Graph, prepared: Graph) -> Evaluate | None:
-    """How a model is evaluated while it trains; None where there is nothing to evaluate with."""
-    if graph.labels is None or (graph.labels.dim() == 2 and graph.splits is None) or isinstance(graph, Part):
-        return None
-    if model.method.learns_labels:
-        return _validation(model, graph, prepared)
-    protocol = "paper" if graph.labels.dim() == 1 else "adamw"
-    if model.recipe.train.evaluate_every:
-        try:
-            check_labels_for(graph, protocol)
-        except InputError as error:
-            logger.warning("training is not evaluated: %s", error)
-            return None
-
-    def evaluate_now(method: Method) -> dict[str, float]:
-        device = next(model.module.parameters()).device
-        with _finished(model, prepared):
-            h = embed(model, graph, device=device)
-        outcome = evaluate(torch.from_numpy(h).to(device), graph, protocol=protocol, num_runs=1)
-        return {outcome.metric.replace("-", "_"): outcome.mean}
-
-    return evaluate_now
-
-
-def _validation(model: Model, graph: Graph, prepared: Graph) -> Evaluate | None:
-    """The accuracy on validation nodes of the first split; None where there is none."""
-    if graph.splits is None or graph.labels is None:
-        return None
-    nodes = (graph.splits.val[:, 0] & (graph.labels >= 0)).nonzero().squeeze(1)
-    if len(nodes) == 0:
-        return None
-    wanted = graph.labels[nodes].cpu().numpy()
-
-    def evaluate_now(method: Method) -> dict[str, float]:
-        device = next(model.module.parameters()).device
-        with _finished(model, prepared):
-            found = class_probabilities(model, graph, nodes=nodes, device=device).argmax(1)
-        return {"accuracy": 100.0 * float((found == wanted).mean())}
-
-    return evaluate_now
-
-
-def finish(model: Model, prepared: Graph) -> None:
-    """What turns trained weights into a frozen encoder."""
+def freeze(model: Model, prepared: Graph, *, workers: Workers = ALONE) -> None:
+    """Turn trained weights into a frozen encoder: if the recipe says so, batch norm takes the statistics of the clean
+    graph. Of a graph in parts, all workers call this and end with the same encoder."""
     if model.recipe.encoder.batch_norm_statistics != "recalibrated":
         return
     method, encoder = model.method, model.method.frozen
+    if isinstance(prepared, Part):
+        if has_layers(encoder):
+            recalibrate_layers(encoder, prepared, workers=workers)
+        return
     if method.learns_labels and not must_sample(model):
         prepared = method.inputs(prepared, whole_graph_labels=True)
     device = next(encoder.parameters()).device
@@ -199,12 +154,50 @@ def _clean_batches(model: Model, prepared: Graph, device: torch.device) -> Itera
         yield model.method.inputs(batch)
 
 
+def _evaluation(model: Model, graph: Graph, prepared: Graph) -> Evaluate | None:
+    """How a model is evaluated while it trains: by a protocol; of a method that learns from labels, by its accuracy on
+    the validation nodes of the first split. None where there are no labels for that."""
+    labels, splits = graph.labels, graph.splits
+    if labels is None or (labels.dim() == 2 and splits is None) or isinstance(graph, Part):
+        return None
+    if model.method.learns_labels:
+        nodes = torch.empty(0) if splits is None else (splits.val[:, 0] & (labels >= 0)).nonzero().squeeze(1)
+        if len(nodes) == 0:
+            return None
+        wanted = labels[nodes].cpu().numpy()
+
+        def measure(device: torch.device) -> dict[str, float]:
+            found = class_probabilities(model, graph, nodes=nodes, device=device).argmax(1)
+            return {"accuracy": 100.0 * float((found == wanted).mean())}
+    else:
+        protocol = "paper" if labels.dim() == 1 else "adamw"
+        if model.recipe.train.evaluate_every:
+            try:
+                check_labels_for(graph, protocol)
+            except InputError as error:
+                logger.warning("training is not evaluated: %s", error)
+                return None
+
+        def measure(device: torch.device) -> dict[str, float]:
+            h = torch.from_numpy(embed(model, graph, device=device)).to(device)
+            outcome = evaluate(h, graph, protocol=protocol, num_runs=1)
+            return {outcome.metric.replace("-", "_"): outcome.mean}
+
+    def evaluate_now(method: Method) -> dict[str, float]:
+        with _frozen(model, prepared):
+            return measure(next(model.module.parameters()).device)
+
+    return evaluate_now
+
+
 @contextmanager
-def _finished(model: Model, prepared: Graph) -> Iterator[None]:
+def _frozen(model: Model, prepared: Graph) -> Iterator[None]:
     """The model as it would be if training ended now; afterwards it is as it was."""
     encoder = model.method.frozen
     before = {name: buffer.clone() for name, buffer in encoder.named_buffers()}
-    finish(model, prepared)
-    yield
-    for name, buffer in encoder.named_buffers():
-        buffer.copy_(before[name])
+    freeze(model, prepared)
+    try:
+        yield
+    finally:
+        for name, buffer in encoder.named_buffers():
+            buffer.copy_(before[name])

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from graphstrap.api.embed import class_probabilities, embed
+from graphstrap.api.embed import embed, prepare, sampled_inference
 from graphstrap.errors import InputError
 from graphstrap.evaluation.probe import fit_probe
 from graphstrap.graph import Graph
@@ -25,12 +26,36 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """For each node asked about: its number, the most probable class, and the probability of every class."""
+    """What `Embedder.predict` returns: one row for each node without a label.
 
-    nodes: Array  # (M,)
-    labels: Array  # (M,) class numbers
-    probabilities: Array  # (M, C)
-    class_names: tuple[str, ...]  # of the C columns
+    Args:
+        nodes: (M,) their numbers.
+        labels: (M,) the number of the most probable class.
+        probabilities: (M, C) of every class.
+        class_names: of the C columns.
+
+    Example:
+        >>> predictions = gs.BGRL().fit(graph).predict(graph)
+        >>> dict(zip(graph.external_ids[predictions.nodes], predictions.labels))
+    """
+
+    nodes: Array
+    labels: Array
+    probabilities: Array
+    class_names: tuple[str, ...]
+
+
+def class_probabilities(model: Model, graph: Graph, *, nodes: Tensor, device: torch.device) -> Array:
+    """(M, C) of a method with a head: by sampled passes where it was trained on samples, else by one full pass."""
+    method = model.method
+    model.module.to(device)
+    prepared = prepare(model, graph)
+    if model.recipe.sampling.fan_outs:
+        passes = model.recipe.method.inference_passes
+        p = sampled_inference(model, prepared, method.probabilities, nodes=nodes, device=device, num_passes=passes)
+    else:
+        p = method.probabilities(prepared.to(device).with_readable_features())[nodes.to(device)]
+    return p.float().cpu().numpy()
 
 
 def classify(model: Model, graph: Graph, nodes: Any, *, device: torch.device) -> Array:
@@ -55,7 +80,7 @@ def predict_unlabelled(
         raise InputError(f"predict needs labelled nodes of at least two classes, got {got}")
     if len(unknown) == 0:
         raise InputError("every node has a label already: leave the label empty where it is to be predicted")
-    unknown, names = _of_labelled_types(graph, unknown), class_names(graph)
+    unknown, names = unknown[_has_labelled_type(graph)[unknown]], class_names(graph)
     if model.method.learns_labels:
         probabilities = classify(model, graph, unknown, device=device)
         names = model.class_names or names
@@ -66,11 +91,10 @@ def predict_unlabelled(
     return Predictions(unknown, probabilities.argmax(1), probabilities, names)
 
 
-def _of_labelled_types(graph: Graph, nodes: Array) -> Array:
-    """Those of the nodes whose type has labels at all."""
+def _has_labelled_type(graph: Graph) -> Array:
+    """(N,) whether any node of its type has a label."""
     assert graph.labels is not None
-    is_labelled = np.zeros(graph.num_nodes, dtype=bool)
+    found = np.zeros(graph.num_nodes, dtype=bool)
     for first, last in pairwise(graph.type_offsets):
-        is_labelled[first:last] = bool((graph.labels[first:last] >= 0).any())
-    chosen: Array = nodes[is_labelled[nodes]]
-    return chosen
+        found[first:last] = bool((graph.labels[first:last] >= 0).any())
+    return found

@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from graphstrap.api.embed import choose_way, embed, prepare
+from graphstrap.api.embed import choose_way, embed, embed_part, prepare
 from graphstrap.api.layerwise import embed_layers
-from graphstrap.api.part_layers import embed_part, prepare_part
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.graph.blocks import Block, take_rows
@@ -79,7 +78,8 @@ def _write_part(
     model: Model, part: Part, folder: Path, *, rows_per_shard: int, ending: str, how: str, workers: Workers
 ) -> int:
     """Every worker the files of its own nodes. All of them must make every layer, so a cut run makes them anew."""
-    prepared = prepare_part(model, part)
+    prepared = prepare(model, part)
+    assert isinstance(prepared, Part)
     h = embed_part(model, prepared, workers=workers, how=how)
     counts = np.bincount(part.part_of.numpy(), minlength=part.num_parts)
     before = int((-(-counts[: part.number] // rows_per_shard)).sum())

@@ -18,7 +18,7 @@ from graphstrap.errors import InputError, InterruptedTrainingError
 from graphstrap.evaluation.registry import PROTOCOLS
 
 if TYPE_CHECKING:
-    from graphstrap.api.estimator import BGRL
+    from graphstrap.api.estimator import Embedder
     from graphstrap.graph import Graph
     from graphstrap.io.columns import TableOptions
     from graphstrap.io.source import Source
@@ -116,8 +116,7 @@ def load_graph_of(
 
 def check_one_run(folder: Path) -> None:
     """Refuse a folder of several runs."""
-    from graphstrap.api.ensemble import fold_folders
-    from graphstrap.api.seeds import seed_folders
+    from graphstrap.api.ensemble import fold_folders, seed_folders
 
     several = seed_folders(folder) or fold_folders(folder)
     if several:
@@ -128,14 +127,14 @@ def check_one_run(folder: Path) -> None:
 
 def open_run(
     folder: Path, *, device: str, quiet: bool = False, loaded: dict[Source, Graph] | None = None
-) -> tuple[BGRL, Graph]:
+) -> tuple[Embedder, Graph]:
     """A finished run's model and graph; for `loaded` see `load_graph_of`."""
-    from graphstrap.api.estimator import BGRL
+    from graphstrap.api.estimator import Embedder
     from graphstrap.run.folder import Run
 
     check_one_run(folder)
     run = Run.open(folder)
-    return BGRL.load(folder, device=device), load_graph_of(run, quiet=quiet, loaded=loaded)
+    return Embedder.load(folder, device=device), load_graph_of(run, quiet=quiet, loaded=loaded)
 
 
 def table_options(

@@ -22,7 +22,7 @@ def demo(
     quiet: o.Quiet = False,
 ) -> None:
     """Learn the standard library's call graph without labels, then see what the embedding knows."""
-    from graphstrap.api.estimator import BGRL, random_init
+    from graphstrap.api.estimator import Embedder, random_init
     from graphstrap.api.neighbors import find_neighbors, find_node
     from graphstrap.evaluation.protocols import evaluate
     from graphstrap.io.datasets import load
@@ -36,7 +36,7 @@ def demo(
     graph = load("stdlib")
     sizes = f"{graph.num_nodes:,} functions, {graph.num_edges // 2:,} calls, {graph.num_classes} modules"
     o.note(sizes, quiet=quiet)
-    model = BGRL(seed=seed, device="cpu", settings={"train.steps": steps}).fit(graph, progress=not quiet)
+    model = Embedder(seed=seed, device="cpu", settings={"train.steps": steps}).fit(graph, progress=not quiet)
     h = model.embed(graph)
     assert graph.x is not None
     untrained = random_init(graph, model.recipe_, seed=seed, device="cpu")

@@ -41,7 +41,7 @@ def embed(
     node type. For several types, give the tables of the whole graph: old nodes and edges, and the new ones.
     """
     from graphstrap.api.embed import WAYS
-    from graphstrap.api.estimator import BGRL
+    from graphstrap.api.estimator import Embedder
     from graphstrap.api.shards import write_shards
     from graphstrap.io.export import check_embeddings_path, write_embeddings
     from graphstrap.io.source import Source
@@ -59,7 +59,7 @@ def embed(
         check_embeddings_path(to)
     o.launched(context, workers)
     o.check_one_run(folder)
-    run, model = Run.open(folder), BGRL.load(folder, device=device)
+    run, model = Run.open(folder), Embedder.load(folder, device=device)
     if edges is None and nodes is not None:
         raise InputError("--nodes needs --edges: give the edges of the new nodes")
     if rows_per_file:

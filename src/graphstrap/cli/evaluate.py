@@ -32,8 +32,8 @@ def evaluate(
     quiet: o.Quiet = False,
 ) -> None:
     """Evaluate a run from its graph's labels, or from hidden edges (links). The protocol is always named."""
+    from graphstrap.api.ensemble import evaluate_runs, seed_folders
     from graphstrap.api.estimator import random_init
-    from graphstrap.api.seeds import evaluate_runs, seed_folders
     from graphstrap.evaluation.protocols import SAW_LABELS, has_seen_test_labels
     from graphstrap.evaluation.protocols import evaluate as evaluate_embeddings
     from graphstrap.evaluation.registry import find_protocol, pool_evaluations

@@ -17,7 +17,7 @@ from graphstrap.cli import _options as o
 from graphstrap.errors import InputError
 
 if TYPE_CHECKING:
-    from graphstrap.api.estimator import BGRL
+    from graphstrap.api.estimator import Embedder
     from graphstrap.graph import Graph
     from graphstrap.io.source import Source
 
@@ -68,8 +68,8 @@ def fit(
     **columns: Any,
 ) -> None:
     """Train on a graph without looking at its labels; everything lands in a run folder."""
-    from graphstrap.api.estimator import BGRL
-    from graphstrap.api.seeds import fit_seeds, seed_folders
+    from graphstrap.api.ensemble import fit_seeds, seed_folders
+    from graphstrap.api.estimator import Embedder
     from graphstrap.io.source import Source
     from graphstrap.ops import resolve_device
     from graphstrap.run.folder import Run
@@ -112,12 +112,12 @@ def fit(
     base = (Recipe() if recipe in (None, "default") else load_recipe(recipe)).with_settings(settings)  # or refused
     where = Source(source, edges, nodes, o.table_options(**columns))
     if from_ is not None:
-        earlier = BGRL.load(from_)
-        estimator = BGRL(recipe=earlier.recipe_, settings=settings, seed=seed, device=device)
+        earlier = Embedder.load(from_)
+        estimator = Embedder(recipe=earlier.recipe_, settings=settings, seed=seed, device=device)
     elif recipe in (None, "default"):
-        earlier, estimator = None, BGRL(settings=settings, seed=seed, device=device)
+        earlier, estimator = None, Embedder(settings=settings, seed=seed, device=device)
     else:
-        earlier, estimator = None, BGRL(recipe=base, seed=seed, device=device)
+        earlier, estimator = None, Embedder(recipe=base, seed=seed, device=device)
     if folds is not None:
         _fit_folds(estimator, where, run, number=folds, part=folds_of, quiet=quiet)
         return
@@ -126,11 +126,13 @@ def fit(
         quiet = quiet or not several.is_first
         mirrors = make_sinks(send_to or [] if several.is_first else [])
         graph = load_for(where, several)
-        chosen = estimator.resolve(graph)
-        for line in (*_describe(graph, chosen.encoder.name), *(f"  {reason}" for reason in estimator.reasons_)):
-            o.note(line, quiet=quiet)
-        estimator.set_params(recipe=chosen, settings=None)  # resolved once
-        options: dict[str, Any] = {"run": run, "source": where.to_dict(), "progress": not quiet, "workers": several}
+
+        def announce(chosen: Recipe, reasons: list[str]) -> None:
+            for line in (*_describe(graph, chosen.encoder.name), *(f"  {reason}" for reason in reasons)):
+                o.note(line, quiet=quiet)
+
+        options: dict[str, Any] = {"run": run, "source": where.to_dict(), "announce": announce}
+        options |= {"progress": not quiet, "workers": several}
         with o.resumable(run, quiet=not several.is_first):
             if seeds > 1:
                 fit_seeds(estimator, graph, seeds=range(seed, seed + seeds), **options)
@@ -139,7 +141,7 @@ def fit(
     if several.is_first:
         runs = [Run.open(one) for one in (seed_folders(run) if seeds > 1 else [run])]
         models = "" if seeds == 1 else f"{seeds} models, "
-        print(f"{run}: {models}trained {chosen.train.steps} steps{o.last_loss(runs)}")
+        print(f"{run}: {models}trained {runs[0].recipe.train.steps} steps{o.last_loss(runs)}")
         if any(spread is not None and spread < 0.01 for spread in (one.last_logged("spread") for one in runs)):
             o.note(
                 "warning: all nodes have nearly the same embedding: are the features constant, or the graph very small?"
@@ -148,7 +150,7 @@ def fit(
         o.note(f"next: graphstrap {verb}", quiet=quiet)
 
 
-def _fit_folds(estimator: BGRL, where: Source, run: Path, *, number: int, part: str | None, quiet: bool) -> None:
+def _fit_folds(estimator: Embedder, where: Source, run: Path, *, number: int, part: str | None, quiet: bool) -> None:
     """Train a model for each fold, one after the other."""
     from graphstrap.api.ensemble import begin_folds, fold_folders, resume_folds
     from graphstrap.run.folder import Run, removed_if_refused

@@ -32,8 +32,8 @@ def report(
     quiet: o.Quiet = False,
 ) -> None:
     """Write one self-contained HTML file: health, charts, scores and a map of all nodes. It needs no network."""
-    from graphstrap.api.estimator import BGRL
-    from graphstrap.api.seeds import seed_folders
+    from graphstrap.api.ensemble import seed_folders
+    from graphstrap.api.estimator import Embedder
     from graphstrap.evaluation.registry import find_protocol
     from graphstrap.io.files import check_folder
     from graphstrap.report.build import write_report
@@ -48,7 +48,7 @@ def report(
         o.check_one_run(folder)
     runs_of_seeds = [Run.open(one) for one in folders or [folder]]
     runs_of_seeds.sort(key=lambda run: not run.is_finished)  # the map is that of the first that has a model
-    models = [BGRL.load(run.folder, device=device) if run.is_finished else None for run in runs_of_seeds]
+    models = [Embedder.load(run.folder, device=device) if run.is_finished else None for run in runs_of_seeds]
     if protocol and models[0] is None:
         raise InputError(f"{folder} has no model to evaluate by --protocol yet: finish it with `graphstrap resume`")
     graph = o.load_graph_of(runs_of_seeds[0], quiet=quiet) if models[0] is not None else None

@@ -16,9 +16,8 @@ def resume(
     quiet: o.Quiet = False,
 ) -> None:
     """Go on with an interrupted run; on the same machine the result is the uninterrupted run's, bit for bit."""
-    from graphstrap.api.ensemble import fold_folders, resume_folds
-    from graphstrap.api.estimator import BGRL
-    from graphstrap.api.seeds import resume_seeds, seed_folders
+    from graphstrap.api.ensemble import fold_folders, resume_folds, resume_seeds, seed_folders
+    from graphstrap.api.estimator import Embedder
     from graphstrap.io.source import Source
     from graphstrap.ops import resolve_device
     from graphstrap.run.folder import Run
@@ -42,6 +41,6 @@ def resume(
         elif seeds:
             resume_seeds(folder, load_for(source, several), progress=progress, workers=several)
         else:
-            BGRL.resume(folder, load_for(source, several), progress=progress, workers=several)
+            Embedder.resume(folder, load_for(source, several), progress=progress, workers=several)
     if several.is_first:
         print(f"{folder}: trained {runs[0].recipe.train.steps} steps{o.last_loss(runs)}")

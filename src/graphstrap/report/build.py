@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from graphstrap.api.estimator import BGRL
-from graphstrap.api.seeds import LIST_FILE
+from graphstrap.api.ensemble import SEEDS_FILE
+from graphstrap.api.estimator import Embedder
 from graphstrap.graph import Graph
 from graphstrap.io.files import atomic_write
 from graphstrap.io.source import Source
@@ -32,9 +32,9 @@ def write_report(
     run: Run,
     path: Path,
     *,
-    model: BGRL | None = None,
+    model: Embedder | None = None,
     graph: Graph | None = None,
-    others: Sequence[tuple[Run, BGRL | None]] = (),
+    others: Sequence[tuple[Run, Embedder | None]] = (),
     protocols: Sequence[str] | None = None,
     num_runs: int | None = None,
     say: Callable[[str], None] = lambda text: None,
@@ -140,7 +140,7 @@ def _title(run: Run) -> str:
     name, folder = run.info["graph"].get("name"), run.folder.resolve()
     if name and name != "graph":
         return str(name)
-    return folder.parent.name if (folder.parent / LIST_FILE).exists() else folder.name
+    return folder.parent.name if (folder.parent / SEEDS_FILE).exists() else folder.name
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """A model folder in the layout of the Hugging Face Hub: config.json, model.safetensors, README.md (the model card).
 
-`BGRL.load(folder)` reads it. The card says what the model was trained on, how, and how good it is by which protocol.
+`gs.Embedder.load(folder)` reads it. The card says what the model was trained on, how, and how good it is by which
+protocol.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from graphstrap.run.folder import MODEL_FILE, Run
 _USE = """```python
 import graphstrap as gs
 
-model = gs.BGRL.load("path/of/this/folder")
+model = gs.Embedder.load("path/of/this/folder")
 h = model.embed(graph)  # a gs.Graph with the same feature columns: (N, {size}) NumPy array
 ```"""
 

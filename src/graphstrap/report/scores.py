@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from graphstrap.api.estimator import BGRL, random_init
+from graphstrap.api.estimator import Embedder, random_init
 from graphstrap.errors import InputError
 from graphstrap.evaluation.probe import fit_probe
 from graphstrap.evaluation.protocols import evaluate, has_seen_test_labels
@@ -69,7 +69,7 @@ class Knowledge:
 
 
 def find_out(
-    models: Sequence[BGRL],
+    models: Sequence[Embedder],
     graph: Graph,
     embeddings: Sequence[Array],
     *,
@@ -128,7 +128,7 @@ def why_no_classes(graph: Graph) -> str:
     return "" if len(np.unique(known)) >= 2 else "all labels are of one class"
 
 
-def _by_links(model: BGRL, graph: Graph) -> Scores | None:
+def _by_links(model: Embedder, graph: Graph) -> Scores | None:
     """Hidden edges; a graph that is too small to hide any has a report all the same."""
     if graph.num_edges > MAX_LINKS:
         return None
@@ -138,7 +138,7 @@ def _by_links(model: BGRL, graph: Graph) -> Scores | None:
         return None
 
 
-def _usual(model: BGRL, graph: Graph) -> tuple[list[str], str]:
+def _usual(model: Embedder, graph: Graph) -> tuple[list[str], str]:
     """The protocols of a report for which nobody asked for others, and what is left out because it takes too long."""
     names, note, splits = [*(["auc"] if graph.splits is None and _is_one_rare(graph) else []), *PROTOCOLS], "", []
     if has_published_splits(graph) and graph.labels is not None:

@@ -72,7 +72,7 @@ def test_modules_of_pyg_learn_without_labels(kind: str) -> None:
     graph = make_communities(num_nodes=120, num_classes=3, seed=0)
     make = getattr(pyg_nn, kind)
     gs.add_encoder("mine", lambda size_in, size_out: make(size_in, 16, num_layers=2, out_channels=size_out))
-    model = gs.BGRL(seed=0, settings=SMALL).fit(graph)
+    model = gs.Embedder(seed=0, settings=SMALL).fit(graph)
     assert model.metrics_[-1]["loss"] < model.metrics_[0]["loss"]
     assert model.embed(graph).shape == (120, 16)
 
@@ -81,14 +81,14 @@ def test_modules_of_pyg_learn_without_labels(kind: str) -> None:
 def test_other_methods_take_it_too(method: str) -> None:
     graph = make_communities(num_nodes=60, num_classes=3, seed=0)
     gs.add_encoder("mine", make_sage)
-    model = gs.BGRL(seed=0, settings={**OF_ANY, "method.name": method, "train.steps": 3}).fit(graph)
+    model = gs.Embedder(seed=0, settings={**OF_ANY, "method.name": method, "train.steps": 3}).fit(graph)
     assert model.embed(graph).shape == (60, 16)
 
 
 def test_sampled_batches(communities: Graph) -> None:
     gs.add_encoder("mine", make_sage)
     settings = {**SMALL, "sampling.fan_outs": [4, 4], "sampling.batch_size": 32, "train.steps": 3}
-    model = gs.BGRL(settings=settings).fit(communities)
+    model = gs.Embedder(settings=settings).fit(communities)
     assert model.embed(communities, how="sampled").shape == (120, 16)
 
 
@@ -98,19 +98,19 @@ def test_same_seed_same_bits_whatever_the_global_generator_says(communities: Gra
     for global_seed in (1, 2):
         torch.manual_seed(global_seed)
         before = torch.get_rng_state()
-        found.append(gs.BGRL(seed=5, settings=SMALL).fit(communities).embed(communities))
+        found.append(gs.Embedder(seed=5, settings=SMALL).fit(communities).embed(communities))
         assert torch.equal(torch.get_rng_state(), before)
     assert np.array_equal(found[0], found[1])
 
 
 def test_a_run_is_read_back_where_the_encoder_is_known(communities: Graph, tmp_path: Path) -> None:
     gs.add_encoder("mine", make_sage)
-    model = gs.BGRL(seed=0, settings=SMALL).fit(communities, run=tmp_path / "run")
-    again = gs.BGRL.load(tmp_path / "run")
+    model = gs.Embedder(seed=0, settings=SMALL).fit(communities, run=tmp_path / "run")
+    again = gs.Embedder.load(tmp_path / "run")
     assert np.array_equal(again.embed(communities), model.embed(communities))
     ENCODERS.forget("mine")
     with pytest.raises(InputError, match=r"add_encoder adds one, and so can a package"):
-        gs.BGRL.load(tmp_path / "run")
+        gs.Embedder.load(tmp_path / "run")
 
 
 def test_what_cannot_be_is_said(communities: Graph) -> None:
@@ -118,13 +118,13 @@ def test_what_cannot_be_is_said(communities: Graph) -> None:
         gs.add_encoder("gcn", make_sage)
     gs.add_encoder("mine", lambda size_in, size_out: make_sage(size_in, size_out + 1))
     with pytest.raises(InputError, match=r"gave \(120, 17\)"):
-        gs.BGRL(settings=SMALL).fit(communities)
+        gs.Embedder(settings=SMALL).fit(communities)
     gs.add_encoder("mine", make_sage)  # a second time: the new one counts
     with pytest.raises(InputError, match="one node type"):
-        gs.BGRL(settings=SMALL).fit(make_hetero_graph(seed=0))
+        gs.Embedder(settings=SMALL).fit(make_hetero_graph(seed=0))
     for method in ("gmi", "mvgrl"):
         with pytest.raises(InputError, match="encoder"):
-            gs.BGRL(settings={**OF_ANY, "method.name": method}).fit(communities)
+            gs.Embedder(settings={**OF_ANY, "method.name": method}).fit(communities)
 
 
 def test_what_a_module_draws_is_a_function_of_the_seed(communities: Graph) -> None:
@@ -137,7 +137,7 @@ def test_what_a_module_draws_is_a_function_of_the_seed(communities: Graph) -> No
             return torch.nn.functional.dropout(self.linear(x), 0.5, self.training)
 
     gs.add_encoder("mine", Dropping)
-    found = [gs.BGRL(seed=seed, settings=SMALL).fit(communities).embed(communities) for seed in (1, 1, 2)]
+    found = [gs.Embedder(seed=seed, settings=SMALL).fit(communities).embed(communities) for seed in (1, 1, 2)]
     assert np.array_equal(found[0], found[1])
     assert not np.array_equal(found[0], found[2])
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from conftest import make_random_graph
 
-from graphstrap.api.estimator import BGRL
+from graphstrap.api.estimator import Embedder
 from graphstrap.errors import InputError
 from graphstrap.graph import CLEAN, Graph, View, ViewSpec
 from graphstrap.io.generate.arxiv import arxiv_like
@@ -165,7 +165,7 @@ def test_the_recipe_for_arxiv_does_not_draw_nodes_together() -> None:
     spreads = []
     for bias in (True, False):
         settings = {**more, "encoder.bias": bias}
-        model = BGRL(recipe="ogbn-arxiv", settings=settings, device="cpu").fit(graph)
+        model = Embedder(recipe="ogbn-arxiv", settings=settings, device="cpu").fit(graph)
         spreads.append(model.metrics_[-1]["spread"])
     assert spreads[0] < 0.3
     assert spreads[1] > 0.5

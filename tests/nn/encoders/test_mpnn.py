@@ -116,7 +116,7 @@ def test_it_trains_on_acm_with_labels_and_without(data_folder: Path, method: str
     with cross-entropy on the training papers besides, test papers are told apart."""
     graph = gs.load("hetero-acm-hgb")
     assert graph.node_types == ("paper", "author", "subject", "term")
-    model = gs.BGRL(settings={**ACM, "method.name": method}, device="cpu").fit(graph)
+    model = gs.Embedder(settings={**ACM, "method.name": method}, device="cpu").fit(graph)
     assert model.metrics_[-1]["loss"] < 0.8 * model.metrics_[0]["loss"]
     assert model.embed(graph).shape == (graph.num_nodes, 16)
     if method == "semi-supervised":

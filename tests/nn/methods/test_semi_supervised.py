@@ -192,7 +192,7 @@ def test_labels_of_validation_and_test_nodes_change_nothing(communities: Graph, 
     poisoned = replace(graph, labels=torch.where(graph.splits.train[:, 0], graph.labels, (graph.labels + 1) % 3))
     nodes = (~graph.splits.train[:, 0]).nonzero().squeeze(1)
     fitted = [
-        gs.BGRL(settings={**SETTINGS, **more, "train.steps": 8}, device="cpu").fit(one) for one in (graph, poisoned)
+        gs.Embedder(settings={**SETTINGS, **more, "train.steps": 8}, device="cpu").fit(one) for one in (graph, poisoned)
     ]
     states = [one.model_.module.state_dict() for one in fitted]
     assert all(torch.equal(a, b) for a, b in zip(states[0].values(), states[1].values(), strict=True))
@@ -242,7 +242,7 @@ def test_unlabelled_nodes_help(communities: Graph) -> None:
         found = []
         for seed in range(3):
             settings = {**SETTINGS, "method.auxiliary_weight": weight, "train.steps": 100}
-            model = gs.BGRL(settings=settings, seed=seed, device="cpu").fit(graph)
+            model = gs.Embedder(settings=settings, seed=seed, device="cpu").fit(graph)
             found.append(float((model.classify(graph, rest).argmax(1) == graph.labels[rest].numpy()).mean()))
         scores.append(np.mean(found))
     assert scores[1] > scores[0]
@@ -253,28 +253,28 @@ def test_unlabelled_nodes_help(communities: Graph) -> None:
 def test_predict_fills_in_the_missing_labels(communities: Graph, tmp_path: Any, more: dict[str, Any]) -> None:
     assert communities.labels is not None
     graph = replace(communities, labels=torch.where(torch.arange(120) % 4 == 0, -1, communities.labels))
-    model = gs.BGRL(settings={**SETTINGS, **more, "train.evaluate_every": 20}, device="cpu").fit(graph)
+    model = gs.Embedder(settings={**SETTINGS, **more, "train.evaluate_every": 20}, device="cpu").fit(graph)
     predictions = model.predict(graph)
     assert np.array_equal(predictions.nodes, np.arange(0, 120, 4))
     np.testing.assert_allclose(predictions.probabilities.sum(1), 1.0, rtol=1e-5)
     assert (predictions.labels == communities.labels.numpy()[::4]).mean() > 0.6
     model.save(tmp_path / "model")
-    again = gs.BGRL.load(tmp_path / "model", device="cpu").predict(graph)
+    again = gs.Embedder.load(tmp_path / "model", device="cpu").predict(graph)
     assert np.array_equal(again.probabilities, predictions.probabilities)
 
 
 def test_validation_accuracy_is_logged(communities: Graph) -> None:
     graph = with_splits(communities, num_train=30)
-    model = gs.BGRL(settings={**SETTINGS, "train.evaluate_every": 20}, device="cpu").fit(graph)
+    model = gs.Embedder(settings={**SETTINGS, "train.evaluate_every": 20}, device="cpu").fit(graph)
     assert [record["step"] for record in model.metrics_ if "accuracy" in record] == [20, 40]
 
 
 def test_graphs_without_labels_to_learn_are_refused(communities: Graph) -> None:
     with pytest.raises(InputError, match="one label column"):
-        gs.BGRL(settings=SETTINGS).fit(replace(communities, labels=None))
+        gs.Embedder(settings=SETTINGS).fit(replace(communities, labels=None))
     with pytest.raises(InputError, match="at least two classes"):
-        gs.BGRL(settings=SETTINGS).fit(replace(communities, labels=torch.zeros(120).long()))
+        gs.Embedder(settings=SETTINGS).fit(replace(communities, labels=torch.zeros(120).long()))
     with pytest.raises(InputError, match="label_inputs"):
         Recipe().with_settings({**SETTINGS, "method.label_inputs": True})
     with pytest.raises(InputError, match="learns no classes"):
-        gs.BGRL(settings={"train.steps": 1}).fit(communities).classify(communities, [0])
+        gs.Embedder(settings={"train.steps": 1}).fit(communities).classify(communities, [0])

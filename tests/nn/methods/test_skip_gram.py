@@ -11,7 +11,7 @@ import pytest
 import torch
 from conftest import make_communities, make_random_graph
 
-from graphstrap.api.estimator import BGRL, random_init
+from graphstrap.api.estimator import Embedder, random_init
 from graphstrap.errors import InputError
 from graphstrap.evaluation.protocols import evaluate
 from graphstrap.graph import Graph, View, ViewSpec
@@ -256,13 +256,13 @@ def test_training_finds_planted_communities(communities: Graph, name: str, tmp_p
         "train.steps": 60,
         "train.learning_rate": 0.05,
     }
-    model = BGRL(recipe=Recipe(), settings=settings, device="cpu").fit(communities)
+    model = Embedder(recipe=Recipe(), settings=settings, device="cpu").fit(communities)
     h = model.embed(communities)
     untrained = random_init(communities, model.recipe_, seed=0, device="cpu")
     assert evaluate(h, communities).mean > evaluate(untrained, communities).mean + 30
     assert model.metrics_[-1]["loss"] < model.metrics_[0]["loss"]
     model.save(tmp_path)
-    assert np.array_equal(BGRL.load(tmp_path, device="cpu").embed(communities), h)
+    assert np.array_equal(Embedder.load(tmp_path, device="cpu").embed(communities), h)
 
 
 @pytest.mark.parametrize("name", ["deepwalk", "node2vec"])
@@ -277,7 +277,7 @@ def test_walks_read_digits(name: str) -> None:
         "train.steps": 100,
         "train.learning_rate": 0.05,
     }
-    model = BGRL(recipe=Recipe(), settings=settings, device="cpu").fit(graph)
+    model = Embedder(recipe=Recipe(), settings=settings, device="cpu").fit(graph)
     h = torch.from_numpy(model.embed(graph))
     untrained = evaluate(random_init(graph, model.recipe_, seed=0, device="cpu"), graph, num_runs=2).mean
     x = raw_features(graph)

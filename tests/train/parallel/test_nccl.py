@@ -11,7 +11,7 @@ import torch.distributed as dist
 from conftest import make_communities
 from in_processes import in_processes
 
-from graphstrap.api.estimator import BGRL
+from graphstrap.api.estimator import Embedder
 from graphstrap.run.folder import Run
 from graphstrap.train.parallel.workers import ALONE, Workers
 
@@ -45,7 +45,7 @@ class Itself(Workers):
 def fit(device: str, workers: Workers, run: Path | None = None) -> dict[str, Any]:
     """The loss at every step, and the weights, of 20 steps."""
     graph = make_communities(num_nodes=120, num_classes=3, seed=0)
-    model = BGRL(settings=SETTINGS, device=device, seed=0).fit(graph, run=run, workers=workers)
+    model = Embedder(settings=SETTINGS, device=device, seed=0).fit(graph, run=run, workers=workers)
     state = {name: tensor.cpu() for name, tensor in model.model_.module.state_dict().items()}
     return {"losses": [record["loss"] for record in model.metrics_], "state": state}
 
@@ -56,7 +56,7 @@ def fit_in_a_group(workers: Workers, device: str, folder: Path) -> dict[str, Any
     assert BACKENDS[device] in dist.get_backend_config()
     result = fit(device, ours, folder / "run")
     graph = make_communities(num_nodes=120, num_classes=3, seed=0)
-    again = BGRL.resume(folder / "run", graph, workers=ours)
+    again = Embedder.resume(folder / "run", graph, workers=ours)
     resumed = {name: tensor.cpu() for name, tensor in again.model_.module.state_dict().items()}
     return {**result, "resumed": resumed, "sums": int(ours.add(torch.ones(3, device=device))[0])}
 

@@ -19,15 +19,14 @@ from conftest import make_communities
 from in_processes import in_processes
 from safetensors.torch import load_file
 
-from graphstrap.api.embed import choose_way, prepare, sampled_inference
-from graphstrap.api.estimator import BGRL
+from graphstrap.api.embed import choose_way, embed_part, prepare, sampled_inference
+from graphstrap.api.ensemble import fit_seeds
+from graphstrap.api.estimator import Embedder
 from graphstrap.api.layerwise import embed_layers, recalibrate_layers
-from graphstrap.api.part_layers import embed_part, prepare_part, recalibrate_in_parts
-from graphstrap.api.seeds import fit_seeds
 from graphstrap.errors import InputError, LostWorkerError
 from graphstrap.graph import Graph
 from graphstrap.io.generate import mag
-from graphstrap.io.parts import open_part
+from graphstrap.io.parts import Part, open_part
 from graphstrap.io.source import Source
 from graphstrap.io.store import open_store, write_store
 from graphstrap.nn.model import Model
@@ -124,7 +123,7 @@ def states_of_a_worker(workers: Workers, folder: Path) -> dict[str, Any]:
 def fitted(graph: Graph, recipe: Recipe, workers: Workers, share: Any) -> Model:
     """`BGRL.fit`; where the whole graph's roots are to be shared otherwise, by its steps."""
     if share is None or graph.num_nodes != len(graph.indptr) - 1:
-        return BGRL(recipe=recipe).fit(graph, workers=workers).model_
+        return Embedder(recipe=recipe).fit(graph, workers=workers).model_
     model = Model.build(graph, recipe, seed=0)
     prepared = prepare(model, graph)
     step = SharedStep(model.method, prepared, recipe=recipe, seed=0, workers=workers)
@@ -157,10 +156,11 @@ def embeddings_of_a_worker(workers: Workers, folder: Path) -> dict[str, Any]:
         graph_name, recipe = RECIPES[name][0], recipe_of(name)
         part = open_part(folder / f"{graph_name}.parts", workers.rank)
         model = Model.build(part, recipe, seed=0)
-        prepared = prepare_part(model, part)
+        prepared = prepare(model, part)
+        assert isinstance(prepared, Part)
         encoder = model.method.frozen
         if name == "merged":
-            recalibrate_in_parts(encoder, prepared, workers=workers)
+            recalibrate_layers(encoder, prepared, workers=workers)
             found["statistics"] = dict(encoder.named_buffers())
         found[name] = torch.from_numpy(embed_part(model, prepared, workers=workers))
         found[f"{name} nodes"] = part.own.node_ids
@@ -208,7 +208,8 @@ def failure_of_a_worker(workers: Workers, folder: Path) -> dict[str, Any]:
     part = open_part(folder / "communities.parts", workers.rank)
     recipe = recipe_of("merged")
     model = Model.build(part, recipe, seed=0)
-    prepared = prepare_part(model, part)
+    prepared = prepare(model, part)
+    assert isinstance(prepared, Part)
     batches = make_part_batches(prepared, recipe=recipe, seed=0, device=torch.device("cpu"), workers=workers)
     first = torch.tensor([os.getpid()])
     workers.take_from_first([first])
@@ -273,7 +274,7 @@ def test_what_parts_cannot_do_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="this one is whole"):
         check_parts(make_graph("communities"), recipe_of("by owner"), two)
     with pytest.raises(InputError, match="--seeds trains"):
-        fit_seeds(BGRL(recipe=recipe_of("merged")), part, seeds=range(2), workers=two)
+        fit_seeds(Embedder(recipe=recipe_of("merged")), part, seeds=range(2), workers=two)
 
 
 SETTINGS = ["sampling.fan_outs=[4,3]", "sampling.batch_size=64", "encoder.hidden_sizes=[16]", "train.log_every=5"]
@@ -281,7 +282,7 @@ SETTINGS += ["encoder.own_features=0"]  # which would import scikit-learn, a sec
 
 
 def model_of_a_worker(workers: Workers, store: str, settings: list[str]) -> dict[str, Any]:
-    model = BGRL(settings=parse_settings(settings), device="cpu").fit(open_store(store), workers=workers).model_
+    model = Embedder(settings=parse_settings(settings), device="cpu").fit(open_store(store), workers=workers).model_
     return model.contents()[0]
 
 
@@ -316,5 +317,5 @@ def test_the_command_line_trains_stops_goes_on_and_embeds(tmp_path: Path) -> Non
     files = sorted((tmp_path / "vectors").glob("part-?????.npy"))
     ids = np.concatenate([np.load(path.with_suffix(".ids.npy")) for path in files])
     rows = np.concatenate([np.load(path) for path in files])[np.argsort(ids)]
-    alone = BGRL.load(tmp_path / "cut", device="cpu").embed(Source(parts).load(), how="layers")
+    alone = Embedder.load(tmp_path / "cut", device="cpu").embed(Source(parts).load(), how="layers")
     np.testing.assert_allclose(rows, alone, rtol=1e-4, atol=1e-5)

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from graphstrap.api.estimator import BGRL
-from graphstrap.api.seeds import embed_on_device, fit_seeds
+from graphstrap.api.ensemble import embed_on_device, fit_seeds
+from graphstrap.api.estimator import Embedder
 from graphstrap.evaluation.protocols import evaluate_many
 from graphstrap.graph import Graph
 from graphstrap.io.datasets import load
@@ -110,11 +110,11 @@ def summarize(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return lines
 
 
-def _estimator(way: dict[str, Any], device: str) -> BGRL:
+def _estimator(way: dict[str, Any], device: str) -> Embedder:
     settings = {} if way["precision"] == "auto" else precision_settings(way["precision"])
     if way["steps"] is not None:
         settings["train.steps"] = way["steps"]
-    return BGRL(recipe=way["recipe"], device=device, settings=settings)
+    return Embedder(recipe=way["recipe"], device=device, settings=settings)
 
 
 def recipe_hash(recipe: Recipe) -> str:

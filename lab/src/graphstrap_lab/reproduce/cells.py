@@ -11,8 +11,8 @@ import torch
 
 from graphstrap.api.baselines import evaluate_label_propagation, evaluate_supervised
 from graphstrap.api.embed import embed_seeds
-from graphstrap.api.estimator import BGRL, random_init
-from graphstrap.api.seeds import fit_seeds
+from graphstrap.api.ensemble import fit_seeds
+from graphstrap.api.estimator import Embedder, random_init
 from graphstrap.errors import InputError
 from graphstrap.evaluation.protocols import evaluate_many
 from graphstrap.evaluation.registry import Evaluation
@@ -160,7 +160,7 @@ def _embed(
         drawn = [random_init(graph, recipe, seed=seed, device=str(device)) for seed in seeds]
         return [torch.from_numpy(h).to(device) for h in drawn], curves
     settings = {"train.log_every": max(1, recipe.train.steps // NUM_POINTS)}  # changes nothing but what is logged
-    estimator = BGRL(recipe=recipe, settings=settings, device=str(device))
+    estimator = Embedder(recipe=recipe, settings=settings, device=str(device))
     fitted = fit_seeds(estimator, graph, seeds=seeds, progress=progress)
     found: Embeddings = embed_seeds([one.model_ for one in fitted], graph, device=device)
     if row.append_features:

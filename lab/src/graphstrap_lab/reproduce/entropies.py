@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from graphstrap.api.embed import embed_seeds, prepare
-from graphstrap.api.estimator import BGRL
+from graphstrap.api.estimator import Embedder
 from graphstrap.evaluation.protocols import evaluate_many
 from graphstrap.graph import Graph
 from graphstrap.graph.many import training_graphs
@@ -114,7 +114,7 @@ def summarize_entropies(entropies: Tensor) -> dict[str, Any]:
 
 
 def _scores(
-    fitted: Sequence[BGRL], graph: Graph, *, seeds: Sequence[int], device: torch.device, num_runs: int
+    fitted: Sequence[Embedder], graph: Graph, *, seeds: Sequence[int], device: torch.device, num_runs: int
 ) -> list[dict[str, float]]:
     """What a probe makes of the embeddings, by the first of the graph's protocols; nothing where there are no
     labels."""

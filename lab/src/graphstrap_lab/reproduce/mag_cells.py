@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from graphstrap.api.estimator import BGRL
+from graphstrap.api.estimator import Embedder
 from graphstrap.graph import Graph
 from graphstrap.io.datasets import MAG_LIKE, load
 from graphstrap.ops import resolve_device
@@ -130,7 +130,7 @@ def _train(graph: Graph, recipe: Recipe, *, seed: int, how: Filling, folder: Pat
     """Train, or go on where the last command was cut, and evaluate."""
     if folder is not None and folder.exists():
         how.note(f"going on with {folder}")
-    estimator = BGRL(recipe=recipe, seed=seed, device=how.device)
+    estimator = Embedder(recipe=recipe, seed=seed, device=how.device)
     model, records, _ = fit_or_go_on(estimator, graph, folder=folder, progress=how.progress)
     found: dict[str, Any] = {"train_seconds": training_seconds(records)}
     if recipe.method.name == "semi-supervised":

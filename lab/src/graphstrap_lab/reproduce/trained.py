@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from graphstrap.api.estimator import BGRL
-from graphstrap.api.seeds import fit_seeds
+from graphstrap.api.ensemble import fit_seeds
+from graphstrap.api.estimator import Embedder
 from graphstrap.graph import Graph
 from graphstrap.ops import resolve_device
 from graphstrap.ops.memory import free_memory
@@ -21,7 +21,7 @@ from graphstrap_lab.reproduce.variants import changed_settings, name_in_ledger
 
 def train_row(
     graph: Graph, variant: str, recipe: Recipe, how: Filling, *, settings: str, seeds: Sequence[int]
-) -> tuple[Row, list[BGRL]]:
+) -> tuple[Row, list[Embedder]]:
     """No models, and why in the row, where one would not fit."""
     device = resolve_device(how.device)
     shared: Row = {
@@ -40,6 +40,6 @@ def train_row(
         return {**shared, "oom": refused, "free_bytes": free_memory(device)}, []
     started = time.perf_counter()
     with PeakMemory(device) as memory:
-        fitted = fit_seeds(BGRL(recipe=recipe, device=str(device)), graph, seeds=seeds, progress=how.progress)
+        fitted = fit_seeds(Embedder(recipe=recipe, device=str(device)), graph, seeds=seeds, progress=how.progress)
     seconds = round((time.perf_counter() - started) / len(seeds), 3)
     return {**shared, "train_seconds": seconds, "peak_bytes": memory.peak_bytes}, fitted

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from graphstrap.api.estimator import BGRL
+from graphstrap.api.estimator import Embedder
 from graphstrap.graph import Graph
 from graphstrap.run.folder import Run
 
@@ -15,8 +15,8 @@ Records = Sequence[Mapping[str, Any]]
 
 
 def fit_or_go_on(
-    estimator: BGRL, graph: Graph, *, folder: Path | None, progress: bool = False
-) -> tuple[BGRL, Records, bool]:
+    estimator: Embedder, graph: Graph, *, folder: Path | None, progress: bool = False
+) -> tuple[Embedder, Records, bool]:
     """The fitted estimator, what was logged in all sessions, and whether this was not the first of them.
 
     The folder stays: whoever has noted the result removes it. None is for training that is not kept.
@@ -26,8 +26,8 @@ def fit_or_go_on(
         return estimator, estimator.metrics_, False
     run = Run.open(folder)
     if not run.is_finished:
-        BGRL.resume(folder, graph, progress=progress)
-    return BGRL.load(folder, device=estimator.device), run.metrics(), True
+        Embedder.resume(folder, graph, progress=progress)
+    return Embedder.load(folder, device=estimator.device), run.metrics(), True
 
 
 def training_seconds(records: Records) -> float:
