@@ -46,7 +46,7 @@ def ip(*words: str) -> None:
 
 @pytest.mark.distributed
 def test_two_hosts_give_the_loss_curve_of_one_process(hosts: tuple[str, str], tmp_path: Path) -> None:
-    paths = [str(TESTS), str(TESTS / "train" / "parallel"), os.environ.get("PYTHONPATH", "")]
+    paths = [str(TESTS.parent), str(TESTS), str(TESTS / "train" / "parallel"), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "cable", "OMP_NUM_THREADS": "1", "PYTHONPATH": ":".join(paths)}
     jobs = []
     for number, name in enumerate(hosts):
