@@ -200,6 +200,7 @@ def test_damaged_or_missing_models_give_one_sentence(communities: gs.Graph, tmp_
         gs.BGRL.load(tmp_path)
 
 
+OF_ANY_METHOD = {name: value for name, value in SETTINGS.items() if not name.startswith("method.")}
 NAMED = {
     "bgrl": gs.BGRL,
     "grace": gs.GRACE,
@@ -218,7 +219,7 @@ NAMED = {
 def test_a_named_estimator_is_the_general_one_with_its_method(
     communities: gs.Graph, tmp_path: Path, method: str
 ) -> None:
-    settings = {**SETTINGS, "train.steps": 2}
+    settings = {**OF_ANY_METHOD, "train.steps": 2}
     named = NAMED[method](settings=settings, device="cpu").fit(communities)
     general = gs.Embedder(method, settings=settings, device="cpu").fit(communities)
     assert named.recipe_ == general.recipe_
@@ -235,7 +236,7 @@ def test_every_method_has_an_estimator() -> None:
 
 
 def test_a_method_replaces_the_recipes(communities: gs.Graph) -> None:
-    grace = Recipe().with_settings({**SETTINGS, "method.name": "grace"})
+    grace = Recipe().with_settings({**OF_ANY_METHOD, "method.name": "grace"})
     assert gs.Embedder(recipe=grace).resolve(communities).method.name == "grace"
     assert gs.DGI(recipe=grace).resolve(communities) == grace.with_settings({"method.name": "dgi"})
     assert gs.Embedder("dgi", recipe=grace).resolve(communities).method.name == "dgi"
@@ -245,7 +246,7 @@ def test_an_estimator_of_one_method_refuses_another(communities: gs.Graph, tmp_p
     for estimator in (gs.GRACE(settings={"method.name": "dgi"}), gs.Embedder("grace", settings={"method.name": "dgi"})):
         with pytest.raises(gs.InputError, match="'grace', and settings have method\\.name='dgi'"):
             estimator.fit(communities)
-    gs.DGI(settings={**SETTINGS, "train.steps": 2}, device="cpu").fit(communities, run=tmp_path / "run")
+    gs.DGI(settings={**OF_ANY_METHOD, "train.steps": 2}, device="cpu").fit(communities, run=tmp_path / "run")
     for open_run in (gs.GRACE.load, lambda run: gs.GRACE.resume(run, communities)):
         with pytest.raises(gs.InputError, match=r"of the method dgi: take gs.DGI or gs.Embedder instead of gs.GRACE"):
             open_run(tmp_path / "run")
@@ -253,7 +254,7 @@ def test_an_estimator_of_one_method_refuses_another(communities: gs.Graph, tmp_p
 
 def test_bgrl_still_trains_another_method_and_says_what_to_take(communities: gs.Graph, tmp_path: Path) -> None:
     """As code of 0.1 asks for it."""
-    settings = {**SETTINGS, "train.steps": 2, "method.name": "grace"}
+    settings = {**OF_ANY_METHOD, "train.steps": 2, "method.name": "grace"}
     recipe = Recipe().with_settings(settings)
     for old in (gs.BGRL(settings=settings, device="cpu"), gs.BGRL(recipe=recipe, device="cpu")):
         with pytest.warns(DeprecationWarning, match=r"asked to train grace: take gs.GRACE or gs.Embedder") as caught:
@@ -284,7 +285,7 @@ def test_what_was_chosen_is_announced_before_training(communities: gs.Graph) -> 
 def test_estimators_are_cloned_and_shown_by_what_was_given(communities: gs.Graph) -> None:
     from sklearn.base import clone
 
-    model = gs.GRACE(settings=SETTINGS, seed=4).set_params(device="cpu")
+    model = gs.GRACE(settings=OF_ANY_METHOD, seed=4).set_params(device="cpu")
     assert repr(gs.GRACE(seed=4)) == "GRACE(seed=4)"
     assert repr(gs.Embedder("dgi")) == "Embedder(method='dgi')"
     assert clone(model).get_params() == model.get_params()
