@@ -57,16 +57,16 @@ def join_graphs(graphs: Sequence[Graph], *, name: str = "joined") -> Graph:
         start + offset for graph, start in zip(graphs, node_starts, strict=False) for offset in graph.graph_offsets[:-1]
     ]
     first = graphs[0]
-    columns: dict[str, Any] = {f: _join_tensors([getattr(graph, f) for graph in graphs]) for f in _EDGE_FIELDS}
+    columns: dict[str, Any] = {f: join_tensors([getattr(graph, f) for graph in graphs]) for f in _EDGE_FIELDS}
     return Graph(
         indptr=torch.cat([first.indptr[:1], *ends]),
         indices=torch.cat(shifted),
-        features=(_join_features([graph.x for graph in graphs]),),
+        features=(join_features([graph.x for graph in graphs]),),
         node_types=first.node_types,
         graph_offsets=(*inner, node_starts[-1]),
-        labels=_join_tensors([graph.labels for graph in graphs]),
-        splits=_join_splits([graph.splits for graph in graphs]),
-        node_times=_join_tensors([graph.node_times for graph in graphs]),
+        labels=join_tensors([graph.labels for graph in graphs]),
+        splits=join_splits([graph.splits for graph in graphs]),
+        node_times=join_tensors([graph.node_times for graph in graphs]),
         ids=_joined_ids(graphs),
         name=name,
         **columns,
@@ -215,12 +215,12 @@ def _check_alike(graphs: Sequence[Graph]) -> None:
                 raise InputError(f"of {graphs[0].name!r} and {graph.name!r} only one has {field}: give both or none")
 
 
-def _join_tensors(columns: Sequence[Tensor | None]) -> Tensor | None:
+def join_tensors(columns: Sequence[Tensor | None]) -> Tensor | None:
     given = [column for column in columns if column is not None]
     return torch.cat(given) if given else None
 
 
-def _join_splits(all_splits: Sequence[Splits | None]) -> Splits | None:
+def join_splits(all_splits: Sequence[Splits | None]) -> Splits | None:
     given = [splits for splits in all_splits if splits is not None]
     if not given:
         return None
@@ -229,7 +229,7 @@ def _join_splits(all_splits: Sequence[Splits | None]) -> Splits | None:
     return Splits(*(torch.cat([getattr(splits, name) for splits in given]) for name in ("train", "val", "test")))
 
 
-def _join_features(blocks: Sequence[Features | None]) -> Features | None:
+def join_features(blocks: Sequence[Features | None]) -> Features | None:
     dense = [block for block in blocks if isinstance(block, Tensor)]
     sparse = [block for block in blocks if isinstance(block, SparseMatrix)]
     if blocks[0] is None:
