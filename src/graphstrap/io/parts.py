@@ -26,8 +26,8 @@ import os
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,17 +36,20 @@ import torch
 from torch import Tensor
 
 from graphstrap.errors import InputError
-from graphstrap.graph import Graph, Splits
-from graphstrap.graph.blocks import Block, QuantisedMatrix, SparseMatrix, row_positions, row_starts
-from graphstrap.io.files import room_for_files
+from graphstrap.graph import Graph
+from graphstrap.graph.blocks import Block, QuantisedMatrix, readable, row_positions, row_starts, take_rows
+from graphstrap.graph.many import join_features, join_splits, join_tensors
+from graphstrap.io.files import read_bytes, room_for_files
 from graphstrap.io.store import check_range, check_rows, check_sorted, check_values
 from graphstrap.io.store_format import (
-    SPLITS,
+    COPY_IT,
+    EDGE_COLUMNS,
     StoreInfo,
-    Taker,
+    check_array,
     check_block,
     check_sizes,
     check_sums,
+    checked_value,
     is_size,
     open_block,
     open_graph,
@@ -105,10 +108,15 @@ class Part(Graph):
         return self.sizes[2]
 
     @property
+    def nodes(self) -> Tensor:
+        """(n,) the numbers of its own nodes."""
+        assert self.own.node_ids is not None
+        return self.own.node_ids
+
+    @property
     def own_ids(self) -> np.ndarray[Any, Any]:
         """(n,) the external ids of its nodes."""
-        assert self.own.node_ids is not None
-        return self.own.node_ids.numpy() if self.own.ids is None else self.own.ids
+        return self.nodes.numpy() if self.own.ids is None else self.own.ids
 
     def to(self, device: torch.device | str) -> Graph:
         """It stays on the host: batches travel."""
@@ -123,25 +131,16 @@ def open_part(path: str | os.PathLike[str], number: int) -> Part:
     """One part, memory-mapped. What looks wrong from outside is refused; `verify_parts` looks inside."""
     found = read_parts_info(path)
     whole, info = found.info, read_part_info(found, number)
-    own, names = open_graph(info, node_ids=open_tensor(info, "nodes")), info.arrays
-    columns = 0 if own.edge_columns is None else own.edge_columns.shape[1]
-    classes = found.training_classes
+    own, classes = open_graph(info, node_ids=open_tensor(info, "nodes")), found.training_classes
+    has_times = "time_codes" in info.arrays
     return Part(
         indptr=torch.zeros(1, dtype=torch.int64),
         indices=torch.empty(0, dtype=torch.int32),
         features=tuple(open_block(whole, t, prefix="sample") for t in range(len(whole.blocks))),
-        type_offsets=whole.type_offsets,
-        node_types=whole.node_types,
-        class_names=whole.class_names,
         labels=None if classes is None else torch.tensor(classes, dtype=torch.int64),
-        edge_types=torch.tensor([found.num_relations - 1]) if "edge_types" in names else None,
-        edge_type_names=whole.edge_type_names,
-        edge_weights=torch.empty(0) if "edge_weights" in names else None,
-        edge_columns=torch.empty(0, columns) if "edge_columns" in names else None,
-        edge_column_names=whole.edge_column_names,
-        feature_names=whole.feature_names,
-        cleaning=whole.cleaning,
-        name=whole.name,
+        edge_types=None if own.edge_types is None else torch.tensor([found.num_relations - 1]),
+        edge_weights=None if own.edge_weights is None else torch.empty(0),
+        edge_columns=None if own.edge_columns is None else torch.empty(0, own.edge_columns.shape[1]),
         sizes=(whole.num_nodes, found.num_edges, found.num_classes),
         number=number,
         num_parts=found.num_parts,
@@ -149,10 +148,11 @@ def open_part(path: str | os.PathLike[str], number: int) -> Part:
         part_of=open_tensor(whole, "part_of"),
         own=own,
         first_edges=open_tensor(info, "first_edges"),
-        time_codes=open_tensor(info, "time_codes") if "time_codes" in names else None,
-        source_time_codes=open_tensor(info, "source_time_codes") if "source_time_codes" in names else None,
+        time_codes=open_tensor(info, "time_codes") if has_times else None,
+        source_time_codes=open_tensor(info, "source_time_codes") if has_times else None,
         hot=open_tensor(whole, "hot"),
         whole_fingerprint=found.fingerprint,
+        **whole.facts,
     )
 
 
@@ -188,35 +188,27 @@ def join_parts(path: str | os.PathLike[str]) -> Graph:
 
 def _joined(parts: list[Part]) -> Graph:
     rows = [part.own for part in parts]
-    order = torch.argsort(torch.cat([_nodes(part) for part in parts]))
+    order = torch.argsort(torch.cat([part.nodes for part in parts]))
     degrees = torch.cat([own.in_degrees for own in rows])
     edges = row_positions(row_starts(degrees), order)
 
-    def joined(columns: list[Any], order: Tensor) -> Any:
-        return None if columns[0] is None else torch.cat(columns).index_select(0, order)
+    def joined(name: str, order: Tensor) -> Tensor | None:
+        column = join_tensors([getattr(own, name) for own in rows])
+        return None if column is None else column.index_select(0, order)
 
-    of_nodes = {name: joined([getattr(own, name) for own in rows], order) for name in ("labels", "node_times")}
-    names = ("indices", "edge_types", "edge_weights", "edge_times", "edge_columns")
-    of_edges = {name: joined([getattr(own, name) for own in rows], edges) for name in names}
-    splits = None
-    if rows[0].splits is not None:
-        splits = Splits(*(joined([getattr(own.splits, name) for own in rows], order) for name in SPLITS))
+    splits = join_splits([own.splits for own in rows])
     ids = [own.ids for own in rows if own.ids is not None]
-    graph = Graph(
+    graph = replace(
+        rows[0],
         indptr=row_starts(degrees.index_select(0, order)),
         features=tuple(_joined_block(rows, t) for t in range(len(rows[0].features))),
         type_offsets=parts[0].type_offsets,
-        node_types=parts[0].node_types,
-        class_names=parts[0].class_names,
-        splits=splits,
-        edge_type_names=parts[0].edge_type_names,
-        edge_column_names=parts[0].edge_column_names,
+        graph_offsets=(),
+        splits=None if splits is None else splits.map(lambda mask: mask.index_select(0, order)),
         ids=np.concatenate(ids)[order.numpy()] if ids else None,
-        feature_names=parts[0].feature_names,
-        cleaning=parts[0].cleaning,
-        name=parts[0].name,
-        **of_nodes,
-        **of_edges,
+        node_ids=None,
+        **{name: joined(name, order) for name in ("labels", "node_times")},  # type: ignore[arg-type]
+        **{name: joined(name, edges) for name in ("indices", *EDGE_COLUMNS)},  # type: ignore[arg-type]
     )
     object.__setattr__(graph, "fingerprint", parts[0].fingerprint)
     return graph
@@ -244,69 +236,48 @@ def _check_memory(found: PartsInfo, infos: list[StoreInfo]) -> None:
 
 def _check_structure(parts: list[Part]) -> None:
     """Raise a ValueError that says what is wrong."""
-    num_nodes, num_edges = parts[0].num_nodes, parts[0].num_edges
-    degrees = torch.zeros(num_nodes, dtype=torch.int64)
-    if sum(part.own.num_edges for part in parts) != num_edges:
-        raise ValueError(f"parts do not have {num_edges} edges together")
-    check_range("part_of", parts[0].part_of, len(parts))
-    check_range("hot nodes", parts[0].hot, num_nodes)
-    check_values(parts[0])
+    whole = parts[0]
+    if sum(part.own.num_edges for part in parts) != whole.num_edges:
+        raise ValueError(f"parts do not have {whole.num_edges} edges together")
+    check_range("part_of", whole.part_of, len(parts))
+    check_range("hot nodes", whole.hot, whole.num_nodes)
+    check_values(whole)
+    degrees, codes = torch.zeros(2, whole.num_nodes, dtype=torch.int64)
     for part in parts:
-        own, nodes = part.own, _nodes(part)
+        own, nodes = part.own, part.nodes
         if not torch.equal(nodes, (part.part_of == part.number).nonzero().squeeze(1)):
             raise ValueError(f"part {part.number} does not have the nodes that part_of says")
-        inner = torch.tensor(part.type_offsets)
-        if torch.searchsorted(nodes, inner).tolist() != list(own.type_offsets):
+        if torch.searchsorted(nodes, torch.tensor(part.type_offsets)).tolist() != list(own.type_offsets):
             raise ValueError(f"part {part.number} does not have the node types of the whole")
         check_rows("indptr", own.indptr, own.num_edges)
-        check_range("sources of edges", own.indices, num_nodes)
+        check_range("sources of edges", own.indices, whole.num_nodes)
         check_sorted("sources of edges", own.indptr, own.indices)
         check_values(own)
         if own.edge_types is not None:
             check_range("edge types", own.edge_types, part.num_relations)
         degrees[nodes] = own.in_degrees
+        if part.time_codes is not None:
+            codes[nodes] = part.time_codes.long()
     indptr = row_starts(degrees)
     for part in parts:
-        if not torch.equal(part.first_edges, indptr.index_select(0, _nodes(part))):
+        if not torch.equal(part.first_edges, indptr.index_select(0, part.nodes)):
             raise ValueError(f"part {part.number} does not say where the edges of its nodes stand in the whole")
-    if parts[0].time_codes is not None:
-        _check_times(parts)
-
-
-def _check_times(parts: list[Part]) -> None:
-    codes = torch.zeros(parts[0].num_nodes, dtype=torch.int64)
-    for part in parts:
-        assert part.time_codes is not None
-        codes[_nodes(part)] = part.time_codes.long()
-    for part in parts:
-        assert part.source_time_codes is not None
-        if not torch.equal(part.source_time_codes.long(), codes.index_select(0, part.own.indices.long())):
+        times = part.source_time_codes
+        if times is not None and not torch.equal(times.long(), codes.index_select(0, part.own.indices.long())):
             raise ValueError(f"part {part.number} has other times for the sources of its edges than their parts")
 
 
-def _nodes(part: Part) -> Tensor:
-    assert part.own.node_ids is not None
-    return part.own.node_ids
-
-
-def _joined_block(rows: list[Graph], number: int) -> Block | None:
+def _joined_block(rows: list[Graph], number: int) -> Block:
     """The features of one node type, from all parts, in the order of the nodes."""
-    blocks = [own.features[number] for own in rows]
-    spans = [list(pairwise(own.type_offsets))[number] for own in rows]
-    nodes = torch.cat([own.node_ids[a:b] for own, (a, b) in zip(rows, spans, strict=True) if own.node_ids is not None])
-    order = torch.argsort(nodes)
-    first = blocks[0]
-    if isinstance(first, SparseMatrix):
-        sparse = [block for block in blocks if isinstance(block, SparseMatrix)]
-        starts = list(accumulate((len(block.values) for block in sparse), initial=0))
-        ends = [block.indptr[1:] + start for block, start in zip(sparse, starts, strict=False)]
-        indices, values = torch.cat([b.indices for b in sparse]), torch.cat([b.values for b in sparse])
-        stacked = SparseMatrix(torch.cat([first.indptr[:1], *ends]), indices, values, first.num_columns)
-        return stacked.select_rows(order)
-    if isinstance(first, QuantisedMatrix):
+    spans = [slice(*own.type_offsets[number : number + 2]) for own in rows]
+    nodes = [own.node_ids[span] for own, span in zip(rows, spans, strict=True) if own.node_ids is not None]
+    order, blocks = torch.argsort(torch.cat(nodes)), [own.features[number] for own in rows]
+    if isinstance(first := blocks[0], QuantisedMatrix):
         codes = torch.cat([block.codes for block in blocks if isinstance(block, QuantisedMatrix)])
         return QuantisedMatrix(codes.index_select(0, order), first.scale, first.offset)
-    return torch.cat([block for block in blocks if isinstance(block, Tensor)]).index_select(0, order)
+    joined = join_features([readable(block) for block in blocks])
+    assert joined is not None, "every type of a graph in parts has features"
+    return take_rows(joined, order)
 
 
 # ---- what parts.json and every part.json say -------------------------------------------------------------------------
@@ -340,19 +311,26 @@ def part_name(number: int) -> str:
 def read_parts_info(path: str | os.PathLike[str]) -> PartsInfo:
     """Read and check `parts.json`, and the sizes of the arrays beside it."""
     info = read_info(path, file_name=PARTS_FILE, kind=PARTS_FORMAT)
-    take = Taker(info.folder, info.about, PARTS_FILE)
+    take = partial(checked_value, info.folder, PARTS_FILE, info.about)
     classes = take("training_classes", lambda v: v is None or (isinstance(v, list) and all(map(is_size, v))))
     found = PartsInfo(
         info,
         num_edges=take("num_edges", is_size),
         num_classes=take("num_classes", is_size),
         num_relations=take("num_relations", lambda v: is_size(v) and v > 0),
-        fingerprint=take("fingerprint", lambda v: isinstance(v, str) and re.fullmatch(r"[0-9a-f]{32}", v) is not None),
+        fingerprint=take("fingerprint", lambda v: _is_hex(v, 32)),
         training_classes=None if classes is None else tuple(classes),
         digests=tuple(take("parts", _are_digests)),
         cut=take("cut", lambda v: isinstance(v, dict)),
     )
-    _check_whole(found)
+    check_array(info, "part_of", ("|u1" if found.num_parts <= 256 else "<i2",), rows=info.num_nodes)
+    check_array(info, "hot", ("<i8",))
+    for number, block in enumerate(info.blocks):
+        if block is not None:
+            name, kind = f"sample.{number}", "sparse" if block[0] == "sparse" else "dense"
+            array = info.arrays.get(f"{name}.indptr" if kind == "sparse" else name)
+            rows = 0 if array is None else array.shape[0] - (kind == "sparse")
+            check_block(info, name, kind, block[1], rows=rows)
     return found
 
 
@@ -363,54 +341,26 @@ def read_part_info(found: PartsInfo, number: int) -> StoreInfo:
         raise InputError(f"{folder} is a link: copy the part itself to its place")
     info = read_info(folder, file_name=PART_FILE, kind=PART_FORMAT)
     if digest_of(folder) != found.digests[number]:
-        info.refuse(f"is damaged: it is not the part that {PARTS_FILE} speaks of: copy or prepare it again")
+        info.refuse(f"is damaged: it is not the part that {PARTS_FILE} speaks of: {COPY_IT}")
     if (info.blocks, len(info.type_offsets)) != (whole.blocks, len(whole.type_offsets)):
-        info.refuse(f"is damaged: its features are not those of {PARTS_FILE}: copy or prepare it again")
+        info.refuse(f"is damaged: its features are not those of {PARTS_FILE}: {COPY_IT}")
     check_sizes(info, num_ids=whole.num_nodes)
-    for name, count, dtypes in (
-        ("nodes", info.num_nodes, ("<i8",)),
-        ("first_edges", info.num_nodes, ("<i8",)),
-        ("time_codes", info.num_nodes, ("|u1", "<i2", "<i4")),
-        ("source_time_codes", info.num_edges, ("|u1", "<i2", "<i4")),
-    ):
-        is_needed = name in ("nodes", "first_edges") or "node_times" in info.arrays
-        _check_vector(info, name, count, dtypes, is_needed=is_needed)
+    check_array(info, "nodes", ("<i8",), rows=info.num_nodes)
+    check_array(info, "first_edges", ("<i8",), rows=info.num_nodes)
+    for name, rows in (("time_codes", info.num_nodes), ("source_time_codes", info.num_edges)):
+        if name in info.arrays or "node_times" in info.arrays:
+            check_array(info, name, ("|u1", "<i2", "<i4"), rows=rows)
     return info
 
 
 def digest_of(folder: Path) -> str:
     """The checksum of a part's JSON, which has those of all its arrays."""
-    try:
-        return hashlib.sha256((folder / PART_FILE).read_bytes()).hexdigest()
-    except OSError as error:
-        raise InputError(f"{folder / PART_FILE} cannot be read: {error.strerror or error}") from error
+    return hashlib.sha256(read_bytes(folder / PART_FILE)).hexdigest()
 
 
 def _are_digests(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and 1 <= len(value) <= MAX_PARTS
-        and all(isinstance(one, str) and re.fullmatch(r"[0-9a-f]{64}", one) is not None for one in value)
-    )
+    return isinstance(value, list) and 1 <= len(value) <= MAX_PARTS and all(_is_hex(one, 64) for one in value)
 
 
-def _check_whole(found: PartsInfo) -> None:
-    info = found.info
-    if len(info.node_types) != len(info.blocks) or len(info.type_offsets) != len(info.blocks) + 1:
-        info.refuse("is damaged: names, sizes and features of its node types differ in number")
-    _check_vector(info, "part_of", info.num_nodes, ("|u1" if found.num_parts <= 256 else "<i2",), is_needed=True)
-    _check_vector(info, "hot", None, ("<i8",), is_needed=True)
-    for number, block in enumerate(info.blocks):
-        if block is not None:
-            name, kind = f"sample.{number}", "sparse" if block[0] == "sparse" else "dense"
-            array = info.arrays.get(f"{name}.indptr" if kind == "sparse" else name)
-            rows = 0 if array is None else array.shape[0] - (kind == "sparse")
-            check_block(info, name, kind, block[1], rows=rows)
-
-
-def _check_vector(info: StoreInfo, name: str, count: int | None, dtypes: tuple[str, ...], *, is_needed: bool) -> None:
-    array = info.arrays.get(name)
-    if array is None and not is_needed:
-        return
-    if array is None or array.dtype not in dtypes or count not in (None, array.shape[0]) or len(array.shape) != 1:
-        info.refuse(f"is damaged: {name} is missing, or not of its type and size: copy or prepare it again")
+def _is_hex(value: Any, length: int) -> bool:
+    return isinstance(value, str) and re.fullmatch(rf"[0-9a-f]{{{length}}}", value) is not None

@@ -19,7 +19,6 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,14 +27,13 @@ from graphstrap.graph import Graph
 from graphstrap.graph.blocks import Block, QuantisedMatrix, ScaledMatrix, SparseMatrix
 from graphstrap.graph.graph import Transpose
 from graphstrap.io.store_format import (
-    SPLITS,
     StoreInfo,
     build_store,
     check_ends,
     check_sizes,
     check_sums,
     describe,
-    edge_type_dtype,
+    edge_columns,
     is_store,
     open_graph,
     open_tensor,
@@ -63,19 +61,11 @@ def write_store(
     graph = graph.to("cpu")
     with build_store(path, overwrite=overwrite) as builder:
         builder.write("indptr", graph.indptr)
-        builder.write("indices", graph.indices)
-        for name, tensor in zip(("out_indptr", "out_indices", "out_positions"), graph.transpose, strict=True):
-            builder.write(name, tensor)
-        for name in ("labels", "node_times", "edge_weights", "edge_times", "edge_columns"):
-            if getattr(graph, name) is not None:
-                builder.write(name, getattr(graph, name))
-        if graph.edge_types is not None:
-            builder.write("edge_types", graph.edge_types.numpy().astype(edge_type_dtype(len(graph.edge_type_names))))
-        if graph.splits is not None:
-            for name in SPLITS:
-                builder.write(name, getattr(graph.splits, name))
-        if graph.ids is not None:
-            builder.write("ids", graph.ids.astype(np.str_) if graph.ids.dtype.kind not in "iu" else graph.ids)
+        for name, (column, dtype) in edge_columns(graph).items():
+            builder.write(name, column, dtype=dtype)
+        for name, column in zip(("out_indptr", "out_indices", "out_positions"), graph.transpose, strict=True):
+            builder.write(name, column)
+        builder.write_nodes(graph)
         blocks = tuple(_as_kept(block, feature_dtype) for block in graph.features)
         for t, block in enumerate(blocks):
             if block is not None:
@@ -118,7 +108,8 @@ def _open(info: StoreInfo) -> Graph:
     out = Transpose(*(open_tensor(info, f"out_{name}") for name in ("indptr", "indices", "positions")))
     graph = open_graph(info, outgoing=out)
     check_ends(info, out.indptr)
-    digest = hashlib.blake2b(repr((info.type_offsets, info.graph_offsets, info.blocks)).encode(), digest_size=16)
+    sizes = info.type_offsets, info.facts["graph_offsets"], info.blocks
+    digest = hashlib.blake2b(repr(sizes).encode(), digest_size=16)
     for name, array in sorted(info.arrays.items()):
         digest.update(f"{name} {array.dtype} {array.shape} {array.sha256}\n".encode())
     object.__setattr__(graph, "fingerprint", digest.hexdigest())  # reading everything for it would take minutes

@@ -14,9 +14,11 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
 from torch import Tensor
 
 from graphstrap.errors import InputError
@@ -34,16 +36,20 @@ SPLITS = ("train", "val", "test")
 _MAX_JSON_BYTES = 1 << 26
 _MAX_SIZE = 1 << 48
 _DTYPES = r"\|b1|\|u1|\|i1|<i[248]|<u[248]|<f[248]|<U[1-9][0-9]{0,5}|bfloat16"
-_COLUMNS = ("labels", "node_times", "edge_types", "edge_weights", "edge_times", "edge_columns")
+NODE_COLUMNS, EDGE_COLUMNS = ("labels", "node_times"), ("edge_types", "edge_weights", "edge_times", "edge_columns")
 _ARRAY_NAMES = (
     r"indptr|indices|out_indptr|out_indices|out_positions|labels|train|val|test|node_times|ids"
     r"|edge_types|edge_weights|edge_times|edge_columns"
     r"|part_of|hot|nodes|first_edges|time_codes|source_time_codes"  # of partitioned graphs
     r"|(features|sample)\.[0-9]{1,3}(\.(indptr|indices|values|scale|offset|pca_mean|pca_components))?"
 )
+_FACTS = (
+    *("name", "type_offsets", "graph_offsets", "node_types", "features", "class_names", "feature_names"),
+    *("edge_type_names", "edge_column_names", "cleaning"),
+)
 _KINDS = {SparseMatrix: "sparse", QuantisedMatrix: "quantised"}  # of feature blocks; others are dense
 _MEMBERS = {"dense": (), "sparse": ("indptr", "indices", "values"), "quantised": ("scale", "offset")}
-_COPY_IT = "copy or prepare it again"
+COPY_IT = "copy or prepare it again"
 
 
 class StoreBuilder:
@@ -69,10 +75,21 @@ class StoreBuilder:
         writer = ArrayWriter(self.scratch / f"{name}.npy", dtype=dtype, columns=columns)
         return self.open_files.enter_context(writer)
 
-    def write(self, name: str, values: Array | Tensor) -> None:
-        """A whole array that is in memory."""
-        with self.array(name, dtype=dtype_name(values), columns=tuple(values.shape[1:])) as writer:
+    def write(self, name: str, values: Array | Tensor, *, dtype: str | None = None) -> None:
+        """A whole array that is in memory, in its own type or in another."""
+        with self.array(name, dtype=dtype or dtype_name(values), columns=tuple(values.shape[1:])) as writer:
             writer.append(values)
+
+    def write_nodes(self, graph: Graph, nodes: Tensor | None = None) -> None:
+        """What these nodes, or all, have beside features."""
+        columns = {name: getattr(graph, name) for name in NODE_COLUMNS}
+        columns |= {} if graph.splits is None else vars(graph.splits)
+        for name, column in columns.items():
+            if column is not None:
+                self.write(name, column if nodes is None else column.index_select(0, nodes))
+        if graph.ids is not None:
+            ids = np.asarray(graph.ids if nodes is None else graph.ids[nodes.numpy()])
+            self.write("ids", ids if ids.dtype.kind in "iu" else ids.astype(np.str_))
 
     def write_block(self, name: str, block: Block) -> None:
         """The arrays of a feature block that is in memory."""
@@ -120,22 +137,24 @@ def build_store(
 
 def describe(graph: Graph, blocks: tuple[Block | None, ...]) -> dict[str, Any]:
     """What `store.json` says of a graph with these feature blocks, beside its arrays."""
-    return {
-        "name": graph.name,
-        "type_offsets": graph.type_offsets,
+    return {name: getattr(graph, name) for name in _FACTS} | {
         "graph_offsets": graph.graph_offsets if graph.num_graphs > 1 else None,
-        "node_types": graph.node_types,
         "features": [None if block is None else describe_block(block) for block in blocks],
-        "class_names": graph.class_names,
-        "feature_names": graph.feature_names,
-        "edge_type_names": graph.edge_type_names,
-        "edge_column_names": graph.edge_column_names,
         "cleaning": asdict(graph.cleaning),
     }
 
 
 def describe_block(block: Block) -> dict[str, Any]:
     return {"kind": _KINDS.get(type(block), "dense"), "columns": int(block.shape[1])}
+
+
+def edge_columns(graph: Graph) -> dict[str, tuple[Tensor, str]]:
+    """Where edges come from, and what they have, each with its type in a store."""
+    columns = {name: getattr(graph, name) for name in ("indices", *EDGE_COLUMNS)}
+    dtypes = {"edge_types": edge_type_dtype(len(graph.edge_type_names))}
+    return {
+        name: (column, dtypes.get(name) or dtype_name(column)) for name, column in columns.items() if column is not None
+    }
 
 
 def edge_type_dtype(num_types: int) -> str:
@@ -151,18 +170,18 @@ class StoreInfo:
     """What `store.json` says."""
 
     folder: Path
-    name: str
-    type_offsets: tuple[int, ...]
-    graph_offsets: tuple[int, ...]  # none: one graph
-    node_types: tuple[str, ...]
+    facts: dict[str, Any]  # fields of the graph: names, offsets and what was cleaned
     blocks: tuple[tuple[str, int] | None, ...]  # kind and width of each type's features
-    class_names: tuple[str, ...] | None
-    feature_names: tuple[str, ...] | None
-    edge_type_names: tuple[str, ...]
-    edge_column_names: tuple[str, ...]
-    cleaning: Cleaning
     arrays: dict[str, ArrayInfo]
     about: dict[str, Any]  # all of the JSON, unchecked
+
+    @property
+    def name(self) -> str:
+        return str(self.facts["name"])
+
+    @property
+    def type_offsets(self) -> tuple[int, ...]:
+        return tuple(self.facts["type_offsets"])
 
     @property
     def num_nodes(self) -> int:
@@ -190,49 +209,51 @@ def read_info(path: str | os.PathLike[str], *, file_name: str = STORE_FILE, kind
     described = _read_json(folder, file_name)
     if described.get("format") != kind:
         refuse(folder, f"is no store: format is {described.get('format')!r:.100}")
-    if described.get("version") != VERSION:
-        refuse(
-            folder,
-            f"has version {described.get('version')!r:.100} where this program reads {VERSION}: prepare it again",
-        )
-    take = Taker(folder, described, file_name)
-    return StoreInfo(
-        folder=folder,
-        name=take("name", lambda v: isinstance(v, str)),
-        type_offsets=tuple(take("type_offsets", _are_offsets)),
-        graph_offsets=tuple(take("graph_offsets", lambda v: v is None or _are_offsets(v)) or ()),
-        node_types=tuple(take("node_types", _are_names)),
+    version = described.get("version")
+    if version != VERSION:
+        refuse(folder, f"has version {version!r:.100} where this program reads {VERSION}: prepare it again")
+    take = partial(checked_value, folder, file_name, described)
+
+    def names(key: str) -> tuple[str, ...]:
+        return tuple(take(key, _are_names))
+
+    info = StoreInfo(
+        folder,
+        facts={
+            "name": take("name", lambda v: isinstance(v, str)),
+            "type_offsets": tuple(take("type_offsets", _are_offsets)),
+            "graph_offsets": tuple(take("graph_offsets", lambda v: v is None or _are_offsets(v)) or ()),
+            "node_types": names("node_types"),
+            "class_names": None if described.get("class_names") is None else names("class_names"),
+            "feature_names": None if described.get("feature_names") is None else names("feature_names"),
+            "edge_type_names": names("edge_type_names"),
+            "edge_column_names": names("edge_column_names"),
+            "cleaning": Cleaning(**take("cleaning", _is_cleaning)),
+        },
         blocks=tuple(None if b is None else (b["kind"], b["columns"]) for b in take("features", _are_blocks)),
-        class_names=_tuple(take("class_names", lambda v: v is None or _are_names(v))),
-        feature_names=_tuple(take("feature_names", lambda v: v is None or _are_names(v))),
-        edge_type_names=tuple(take("edge_type_names", _are_names)),
-        edge_column_names=tuple(take("edge_column_names", _are_names)),
-        cleaning=Cleaning(**take("cleaning", _is_cleaning)),
         arrays={
             name: ArrayInfo(a["dtype"], tuple(a["shape"]), a["sha256"])
             for name, a in take("arrays", _are_arrays).items()
         },
         about=described,
     )
+    if not len(info.facts["node_types"]) == len(info.blocks) == len(info.type_offsets) - 1:
+        info.refuse("is damaged: names, sizes and features of its node types differ in number")
+    return info
 
 
 def refuse(folder: Path, problem: str) -> NoReturn:
     raise InputError(f"the store {folder} {problem}")
 
 
-@dataclass(frozen=True)
-class Taker:
-    """Values that pass a check, by key."""
-
-    folder: Path
-    described: dict[str, Any]
-    file_name: str
-
-    def __call__(self, key: str, is_good: Callable[[Any], bool]) -> Any:
-        value = self.described.get(key)
-        if not is_good(value):
-            refuse(self.folder, f"is damaged: {key} in {self.file_name} is missing or wrong: copy or prepare it again")
-        return value
+def checked_value(
+    folder: Path, file_name: str, described: dict[str, Any], key: str, is_good: Callable[[Any], bool]
+) -> Any:
+    """What the JSON says under a key; it must pass a check."""
+    value = described.get(key)
+    if not is_good(value):
+        refuse(folder, f"is damaged: {key} in {file_name} is missing or wrong: {COPY_IT}")
+    return value
 
 
 def _read_json(folder: Path, file_name: str) -> dict[str, Any]:
@@ -291,14 +312,10 @@ def _are_arrays(value: Any) -> bool:
     return isinstance(value, dict) and all(is_array(name, array) for name, array in value.items())
 
 
-def _tuple(value: list[str] | None) -> tuple[str, ...] | None:
-    return None if value is None else tuple(value)
-
-
 def open_tensor(info: StoreInfo, name: str) -> Tensor:
     """An array as a tensor over a read-only memory map."""
     if name not in info.arrays:
-        info.refuse(f"is damaged: it has no array {name}: {_COPY_IT}")
+        info.refuse(f"is damaged: it has no array {name}: {COPY_IT}")
     return as_tensor(open_array(info.folder, name, info.arrays[name]), info.arrays[name].dtype)
 
 
@@ -311,41 +328,29 @@ def open_block(info: StoreInfo, number: int, *, prefix: str = "features") -> Blo
     if kind == "sparse":
         indptr, indices, values = (open_tensor(info, f"{name}.{member}") for member in _MEMBERS[kind])
         return SparseMatrix(indptr, indices, values, columns)
+    values = open_tensor(info, name)
     if kind == "quantised" and prefix == "features":
-        return QuantisedMatrix(
-            open_tensor(info, name), open_tensor(info, f"{name}.scale"), open_tensor(info, f"{name}.offset")
-        )
-    return open_tensor(info, name)
+        return QuantisedMatrix(values, open_tensor(info, f"{name}.scale"), open_tensor(info, f"{name}.offset"))
+    return values
 
 
 def open_graph(info: StoreInfo, **more: Any) -> Graph:
     """The arrays of `info` and `more` as a graph, whose in-edges must begin and end as they should."""
 
-    def optional(name: str) -> Tensor | None:
-        return open_tensor(info, name) if name in info.arrays else None
-
+    columns: dict[str, Any] = {
+        name: open_tensor(info, name) for name in (*NODE_COLUMNS, *EDGE_COLUMNS) if name in info.arrays
+    }
+    if "train" in info.arrays:
+        columns["splits"] = Splits(*(open_tensor(info, name) for name in SPLITS))
+    if "ids" in info.arrays:
+        columns["ids"] = open_array(info.folder, "ids", info.arrays["ids"])
+    features = tuple(open_block(info, t) for t in range(len(info.blocks)))
+    indptr, indices = open_tensor(info, "indptr"), open_tensor(info, "indices")
     try:
-        graph = Graph(
-            indptr=open_tensor(info, "indptr"),
-            indices=open_tensor(info, "indices"),
-            features=tuple(open_block(info, t) for t in range(len(info.blocks))),
-            type_offsets=info.type_offsets,
-            graph_offsets=info.graph_offsets,
-            node_types=info.node_types,
-            class_names=info.class_names,
-            splits=Splits(*(open_tensor(info, name) for name in SPLITS)) if "train" in info.arrays else None,
-            edge_type_names=info.edge_type_names,
-            edge_column_names=info.edge_column_names,
-            feature_names=info.feature_names,
-            ids=open_array(info.folder, "ids", info.arrays["ids"]) if "ids" in info.arrays else None,
-            cleaning=info.cleaning,
-            name=info.name,
-            **{name: optional(name) for name in _COLUMNS},  # type: ignore[arg-type]
-            **more,
-        )
+        graph = Graph(indptr=indptr, indices=indices, features=features, **columns, **info.facts, **more)
+    except InputError:
+        raise
     except ValueError as error:
-        if isinstance(error, InputError):
-            raise
         raise InputError(f"the store {info.folder} does not hold a consistent graph: {error}") from error
     check_ends(info, graph.indptr)
     return graph
@@ -353,7 +358,7 @@ def open_graph(info: StoreInfo, **more: Any) -> Graph:
 
 def check_ends(info: StoreInfo, indptr: Tensor) -> None:
     if int(indptr[0]) != 0 or int(indptr[-1]) != info.num_edges:
-        info.refuse(f"is damaged: indptr does not run from 0 to {info.num_edges}: {_COPY_IT}")
+        info.refuse(f"is damaged: indptr does not run from 0 to {info.num_edges}: {COPY_IT}")
 
 
 def check_sums(infos: list[StoreInfo], progress: Callable[[int, int], None]) -> None:
@@ -362,7 +367,7 @@ def check_sums(infos: list[StoreInfo], progress: Callable[[int, int], None]) -> 
     for info in infos:
         for name, array in info.arrays.items():
             if checksum(info.folder, name, array) != array.sha256:
-                info.refuse(f"is damaged: {name}.npy does not have its checksum: {_COPY_IT}")
+                info.refuse(f"is damaged: {name}.npy does not have its checksum: {COPY_IT}")
             done += array.num_bytes
             progress(done, total)
 
@@ -371,56 +376,66 @@ def check_sizes(info: StoreInfo, *, num_ids: int | None = None) -> None:
     """Check the type and shape of every array before any is mapped; edges come from `num_ids` nodes, or from those that
     there are."""
     if "indptr" not in info.arrays or "indices" not in info.arrays:
-        info.refuse("is damaged: it has no edges: copy or prepare it again")
+        info.refuse(f"is damaged: it has no edges: {COPY_IT}")
     num_nodes, num_edges = info.num_nodes, info.num_edges
     index_type = "<i4" if (num_nodes if num_ids is None else num_ids) < 2**31 else "<i8"
-    rows: dict[str, tuple[int, str, int]] = {  # number of rows, type, dimensions
-        "indptr": (num_nodes + 1, "<i8", 1),
-        "out_indptr": (num_nodes + 1, "<i8", 1),
-        "indices": (num_edges, index_type, 1),
-        "out_indices": (num_edges, index_type, 1),
-        "out_positions": (num_edges, "<i8", 1),
-        "train": (num_nodes, "|b1", 2),
-        "val": (num_nodes, "|b1", 2),
-        "test": (num_nodes, "|b1", 2),
-        "edge_weights": (num_edges, "<f4", 1),
-        "edge_columns": (num_edges, "<f4", 2),
-    }
-    for name, (count, dtype, dimensions) in rows.items():
-        array = info.arrays.get(name)
-        if array is not None and (array.dtype, array.shape[0], len(array.shape)) != (dtype, count, dimensions):
-            info.refuse(f"is damaged: {name} is {array.dtype} {array.shape}, expected {dtype} and {count:,} rows")
-    for name, count, kinds in (
-        ("labels", num_nodes, ("<i8", "|u1")),
-        ("node_times", num_nodes, ("<i", "<f")),
-        ("ids", num_nodes, ("<i8", "<U")),
-        ("edge_types", num_edges, ("|u1", "<i8")),
-        ("edge_times", num_edges, ("<i", "<f")),
+    for name, rows, dtypes, axes in (
+        ("indptr", num_nodes + 1, ("<i8",), (1,)),
+        ("out_indptr", num_nodes + 1, ("<i8",), (1,)),
+        ("indices", num_edges, (index_type,), (1,)),
+        ("out_indices", num_edges, (index_type,), (1,)),
+        ("out_positions", num_edges, ("<i8",), (1,)),
+        ("train", num_nodes, ("|b1",), (2,)),
+        ("val", num_nodes, ("|b1",), (2,)),
+        ("test", num_nodes, ("|b1",), (2,)),
+        ("labels", num_nodes, ("<i8", "|u1"), (1, 2)),
+        ("node_times", num_nodes, ("<i", "<f"), (1,)),
+        ("ids", num_nodes, ("<i8", "<U"), (1,)),
+        ("edge_types", num_edges, ("|u1", "<i8"), (1,)),
+        ("edge_weights", num_edges, ("<f4",), (1,)),
+        ("edge_times", num_edges, ("<i", "<f"), (1,)),
+        ("edge_columns", num_edges, ("<f4",), (2,)),
     ):
-        array = info.arrays.get(name)
-        if array is not None and (array.shape[0] != count or not array.dtype.startswith(kinds)):
-            info.refuse(f"is damaged: {name} is {array.dtype} {array.shape}, expected {count:,} rows")
-    if len(info.node_types) != len(info.blocks) or len(info.type_offsets) != len(info.blocks) + 1:
-        info.refuse("is damaged: names, sizes and features of its node types differ in number")
+        if name in info.arrays:
+            check_array(info, name, dtypes, rows=rows, axes=axes)
     for number, block in enumerate(info.blocks):
         if block is not None:
-            check_block(
-                info, f"features.{number}", *block, rows=info.type_offsets[number + 1] - info.type_offsets[number]
-            )
+            rows = info.type_offsets[number + 1] - info.type_offsets[number]
+            check_block(info, f"features.{number}", *block, rows=rows)
 
 
 def check_block(info: StoreInfo, name: str, kind: str, columns: int, *, rows: int) -> None:
     """Check the type and shape of the arrays of a feature block."""
-    wanted: dict[str, tuple[tuple[int, ...] | None, tuple[str, ...]]]
     if kind == "sparse":
-        wanted = {".indptr": ((rows + 1,), ("<i8",)), ".indices": (None, ("<i4",)), ".values": (None, ("<f4",))}
-    elif kind == "quantised":
-        wanted = {"": ((rows, columns), ("|u1",)), ".scale": ((columns,), ("<f4",)), ".offset": ((columns,), ("<f4",))}
-    else:
-        wanted = {"": ((rows, columns), ("<f4", "<f2", "bfloat16"))}
-    for member, (shape, dtypes) in wanted.items():
-        array = info.arrays.get(name + member)
-        if array is None or array.dtype not in dtypes or shape not in (None, array.shape):
-            info.refuse(
-                f"is damaged: {name + member} is missing, or not the features of {rows:,} nodes and {columns} columns"
-            )
+        check_array(info, f"{name}.indptr", ("<i8",), rows=rows + 1)
+        check_array(info, f"{name}.indices", ("<i4",))
+        check_array(info, f"{name}.values", ("<f4",))
+        return
+    dtypes = ("|u1",) if kind == "quantised" else ("<f4", "<f2", "bfloat16")
+    check_array(info, name, dtypes, rows=rows, columns=columns, axes=(2,))
+    if kind == "quantised":
+        check_array(info, f"{name}.scale", ("<f4",), rows=columns)
+        check_array(info, f"{name}.offset", ("<f4",), rows=columns)
+
+
+def check_array(
+    info: StoreInfo,
+    name: str,
+    dtypes: tuple[str, ...],
+    *,
+    rows: int | None = None,
+    columns: int | None = None,
+    axes: tuple[int, ...] = (1,),
+) -> None:
+    """An array must be there, of a type that begins with one of `dtypes`, and of this shape where that is known."""
+    array = info.arrays.get(name)
+    if array is None:
+        info.refuse(f"is damaged: it has no array {name}: {COPY_IT}")
+    wanted = (rows, columns)[: len(array.shape)]
+    fits = all(size in (None, found) for size, found in zip(wanted, array.shape, strict=True))
+    if not fits or len(array.shape) not in axes or not array.dtype.startswith(dtypes):
+        shape = " x ".join("any" if size is None else f"{size:,}" for size in (rows, columns)[: max(axes)])
+        info.refuse(
+            f"is damaged: {name} is {array.dtype} of shape {array.shape}, expected {' or '.join(dtypes)} of shape "
+            f"{shape}: {COPY_IT}"
+        )

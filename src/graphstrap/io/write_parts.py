@@ -8,7 +8,6 @@ cache where it fits.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,11 +28,10 @@ from graphstrap.graph.blocks import (
 from graphstrap.io.arrays import dtype_name
 from graphstrap.io.partition import row_chunks
 from graphstrap.io.parts import PART_FILE, PART_FORMAT, PARTS_FILE, PARTS_FORMAT, digest_of, part_name
-from graphstrap.io.store_format import SPLITS, Report, StoreBuilder, build_store, describe, edge_type_dtype
+from graphstrap.io.store_format import Report, StoreBuilder, build_store, describe, edge_columns
 
 NUM_HOT = 1 << 20  # how many of the busiest nodes are named
 _BYTES_AT_ONCE = 1 << 26
-_NODE_COLUMNS, _EDGE_COLUMNS = ("labels", "node_times"), ("edge_weights", "edge_times", "edge_columns")
 
 
 def write_parts(
@@ -115,69 +113,44 @@ def time_codes(times: Tensor) -> Tensor:
 
 
 def _write_part(builder: StoreBuilder, graph: Graph, nodes: Tensor, codes: Tensor | None) -> None:
-    inner = torch.tensor(graph.type_offsets)
-    offsets = torch.searchsorted(nodes, inner).tolist()
-    builder.write("nodes", nodes)
+    offsets = torch.searchsorted(nodes, torch.tensor(graph.type_offsets)).tolist()
     first_edges = graph.indptr.index_select(0, nodes)
-    degrees = graph.indptr.index_select(0, nodes + 1) - first_edges
-    indptr = row_starts(degrees)
+    indptr = row_starts(graph.indptr.index_select(0, nodes + 1) - first_edges)
+    builder.write("nodes", nodes)
     builder.write("indptr", indptr)
     builder.write("first_edges", first_edges)
-    _write_edges(builder, graph, nodes, indptr, codes)
-    for name in _NODE_COLUMNS:
-        column = getattr(graph, name)
-        if column is not None:
-            builder.write(name, column.index_select(0, nodes))
+    for name, (column, dtype) in edge_columns(graph).items():
+        _write_entries(builder, name, column, dtype, graph.indptr, nodes, indptr)
+    builder.write_nodes(graph, nodes)
     if codes is not None:
         builder.write("time_codes", codes.index_select(0, nodes))
-    if graph.splits is not None:
-        for name in SPLITS:
-            builder.write(name, getattr(graph.splits, name).index_select(0, nodes))
-    if graph.ids is not None:
-        ids = np.asarray(graph.ids[nodes.numpy()])
-        builder.write("ids", ids.astype(np.str_) if ids.dtype.kind not in "iu" else ids)
+        sources = builder.read("indices")
+        with builder.array("source_time_codes", dtype=dtype_name(codes)) as writer:
+            for first, last in row_chunks(indptr):
+                some = torch.from_numpy(sources[int(indptr[first]) : int(indptr[last])].astype(np.int64))
+                writer.append(codes.index_select(0, some))
     for t, block in enumerate(graph.features):
         assert block is not None
         rows = nodes[offsets[t] : offsets[t + 1]] - graph.type_offsets[t]
         _write_block(builder, f"features.{t}", block, rows)
-    about = describe(graph, graph.features)
-    builder.finish({**about, "type_offsets": offsets})
+    builder.finish({**describe(graph, graph.features), "type_offsets": offsets})
 
 
-def _write_edges(builder: StoreBuilder, graph: Graph, nodes: Tensor, indptr: Tensor, codes: Tensor | None) -> None:
-    """The columns of the edges into these nodes, one after the other."""
-    columns: dict[str, tuple[Tensor, str, Callable[[Tensor], Tensor]]] = {
-        "indices": (graph.indices, dtype_name(graph.indices), lambda rows: rows)
-    }
-    for name in _EDGE_COLUMNS:
-        column = getattr(graph, name)
-        if column is not None:
-            columns[name] = (column, dtype_name(column), lambda rows: rows)
-    if graph.edge_types is not None:
-        columns["edge_types"] = (graph.edge_types, edge_type_dtype(len(graph.edge_type_names)), lambda rows: rows)
-    if codes is not None:
-        columns["source_time_codes"] = (
-            graph.indices,
-            dtype_name(codes),
-            lambda rows: codes.index_select(0, rows.long()),
-        )
-    for name, (column, dtype, change) in columns.items():
-        with builder.array(name, dtype=dtype, columns=tuple(column.shape[1:])) as writer:
-            for first, last in row_chunks(indptr):
-                edges = row_positions(graph.indptr, nodes[first:last])
-                writer.append(change(column.index_select(0, edges)))
+def _write_entries(
+    builder: StoreBuilder, name: str, column: Tensor, dtype: str, starts: Tensor, rows: Tensor, indptr: Tensor
+) -> None:
+    """What the entries of these rows of a CSR matrix have, row after row; `indptr` is that of the rows alone."""
+    with builder.array(name, dtype=dtype, columns=tuple(column.shape[1:])) as writer:
+        for first, last in row_chunks(indptr):
+            writer.append(column.index_select(0, row_positions(starts, rows[first:last])))
 
 
 def _write_block(builder: StoreBuilder, name: str, block: Block, rows: Tensor) -> None:
     if isinstance(block, SparseMatrix):
-        counts = block.indptr.index_select(0, rows + 1) - block.indptr.index_select(0, rows)
-        indptr = row_starts(counts)
+        indptr = row_starts(block.indptr.index_select(0, rows + 1) - block.indptr.index_select(0, rows))
         builder.write(f"{name}.indptr", indptr)
-        for member in ("indices", "values"):
-            column = getattr(block, member)
-            with builder.array(f"{name}.{member}", dtype=dtype_name(column)) as writer:
-                for first, last in row_chunks(indptr):
-                    writer.append(column.index_select(0, row_positions(block.indptr, rows[first:last])))
+        for member, column in (("indices", block.indices), ("values", block.values)):
+            _write_entries(builder, f"{name}.{member}", column, dtype_name(column), block.indptr, rows, indptr)
         return
     if isinstance(block, QuantisedMatrix):
         builder.write(f"{name}.scale", block.scale)
