@@ -20,7 +20,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -269,47 +269,37 @@ class Table:
 
 
 @dataclass(frozen=True, eq=False)
-class TableSlice(Table):
-    """Successive rows of a table that was copied into the database, as a table of its own."""
+class TableCopy(Table):
+    """Rows of a table whose columns were copied into the database: read once from the files, then in slices."""
 
-    whole: Table
+    original: Table
+    copied: str  # the table in the database
     begin: int
     end: int
 
-    def cell(self, row: int, name: str) -> str:
-        return self.whole.cell(self.begin + row, name)
-
-    def place(self, row: int) -> str:
-        return self.whole.place(self.begin + row)
-
-
-@dataclass(frozen=True, eq=False)
-class TableCopy:
-    """The columns of a table that are needed, in the database: read once from the files, then in slices of any size."""
-
-    table: Table
-    name: str
-    num_rows: int
-
     @classmethod
     def of(cls, table: Table, name: str, columns: tuple[str, ...]) -> TableCopy:
+        """Copy these columns of all rows to a table of that name."""
         if any(column.lower() == "rowid" for column in columns):
             raise InputError(f"{table.name} has a column called 'rowid', which DuckDB keeps for itself: rename it")
         chosen = ", ".join(quote_name(column) for column in columns)
         table.execute(f"CREATE TABLE {name} AS SELECT {chosen} FROM {table.scan}")
-        return cls(table, name, int(fetch_one(table.connection, f"SELECT count(*) FROM {name}")[0]))
+        num_rows = int(fetch_one(table.connection, f"SELECT count(*) FROM {name}")[0])
+        return cls(**(vars(table) | {"scan": name}), original=table, copied=name, begin=0, end=num_rows)
 
-    @property
-    def whole(self) -> TableSlice:
-        return self.slice(0, self.num_rows)
+    def cell(self, row: int, name: str) -> str:
+        return self.original.cell(self.begin + row, name)
 
-    def slice(self, begin: int, end: int) -> TableSlice:
-        scan = f"(SELECT * FROM {self.name} WHERE rowid >= {begin} AND rowid < {end})"
-        return TableSlice(**(vars(self.table) | {"scan": scan}), whole=self.table, begin=begin, end=end)
+    def place(self, row: int) -> str:
+        return self.original.place(self.begin + row)
 
-    def slices(self, step: int) -> Iterator[TableSlice]:
-        for begin in range(0, self.num_rows, step):
-            yield self.slice(begin, min(self.num_rows, begin + step))
+    def slice(self, begin: int, end: int) -> TableCopy:
+        scan = f"(SELECT * FROM {self.copied} WHERE rowid >= {begin} AND rowid < {end})"
+        return replace(self, scan=scan, begin=begin, end=end)
+
+    def slices(self, step: int) -> Iterator[TableCopy]:
+        for begin in range(0, self.end, step):
+            yield self.slice(begin, min(self.end, begin + step))
 
 
 def open_table(

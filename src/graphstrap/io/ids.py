@@ -152,51 +152,51 @@ def match_edges(
     ends = edges.table.connection.execute(query).fetchnumpy()
     source, target = np.ma.asarray(ends["source"]), np.ma.asarray(ends["target"])
     is_known = ~(np.ma.getmaskarray(source) | np.ma.getmaskarray(target))
-    if nodes is not None and not is_known.all() and not ignore_unknown:
-        num_edges = int((~is_known).sum())
-        raise unknown_nodes(edges.table, nodes.table, num_edges=num_edges, can_name_ends=can_name_ends)
-    if not is_known.any():
-        raise no_known_edges(edges.table, nodes.table if nodes else None, can_name_ends=can_name_ends)
     rows = np.flatnonzero(is_known)
+    num_edges, num_unknown = len(is_known), len(is_known) - len(rows)
+    check_known(
+        edges,
+        nodes,
+        num_edges=num_edges,
+        num_unknown=num_unknown,
+        ignore_unknown=ignore_unknown,
+        can_name_ends=can_name_ends,
+    )
     return rows, source.data[rows], target.data[rows]
 
 
-def count_edges(connection: DuckDBPyConnection) -> int:
-    """All that were given."""
-    return int(fetch_one(connection, "SELECT count(*) FROM edge_ids")[0])
-
-
-def no_known_edges(edges: Table, nodes: Table | None, *, can_name_ends: bool = True) -> InputError:
-    """The error for edges none of which joins two known nodes."""
-    return InputError(
-        f"{edges.name} has no edges between nodes of {nodes.name if nodes else edges.name}: check the ids"
-        + (_how_to_name_ends(edges) if can_name_ends else "")
-    )
-
-
-def unknown_nodes(edges: Table, nodes: Table, *, num_edges: int, can_name_ends: bool = True) -> UnknownNodesError:
-    """The error for so many edges that name a node the nodes table does not have."""
-    connection = edges.connection
-    first = [row[0] for row in connection.execute(f"{_UNKNOWN} ORDER BY place LIMIT 3").fetchall()]
-    message = (
-        f"{_count(num_edges, 'edge')} of {edges.name} {'names' if num_edges == 1 else 'name'} a node that {nodes.name} "
-        f"does not have ({_examples(first)}): add the node, or drop such edges with --ignore-unknown-nodes"
-    )
-    if isinstance(first[0], str):
-        known = f"SELECT {_WITHOUT_FORM} FROM node_ids"
-        if fetch_one(connection, f"SELECT count(*) FROM ({_UNKNOWN}) WHERE {_WITHOUT_FORM} IN ({known})")[0]:
-            alike = "Some ids differ only in spaces, capitals, leading zeros or a trailing '.0': write both alike"
-            return UnknownNodesError(f"{message}. {alike}")
-    if can_name_ends and 2 * num_edges > count_edges(connection):
-        message += _how_to_name_ends(edges)
-    return UnknownNodesError(message)
-
-
-def _how_to_name_ends(edges: Table) -> str:
-    return (
-        f". If the ids are in other columns ({edges.names_in_words()}), name them with --source-column and "
+def check_known(
+    edges: EdgeColumns,
+    nodes: NodeColumns | None,
+    *,
+    num_edges: int,
+    num_unknown: int,
+    ignore_unknown: bool,
+    can_name_ends: bool = True,
+) -> None:
+    """Some edges must join two nodes of the nodes table, and all of them unless the others are ignored."""
+    table, known = edges.table, edges.table if nodes is None else nodes.table
+    how_to_name_ends = (
+        f". If the ids are in other columns ({table.names_in_words()}), name them with --source-column and "
         "--target-column"
     )
+    if nodes is None or ignore_unknown or not num_unknown:
+        if num_unknown < num_edges:
+            return
+        message = f"{table.name} has no edges between nodes of {known.name}: check the ids"
+        raise InputError(message + how_to_name_ends * can_name_ends)
+    connection = table.connection
+    first = [row[0] for row in connection.execute(f"{_UNKNOWN} ORDER BY place LIMIT 3").fetchall()]
+    message = (
+        f"{_count(num_unknown, 'edge')} of {table.name} {'names' if num_unknown == 1 else 'name'} a node that "
+        f"{known.name} does not have ({_examples(first)}): add the node, or drop such edges with --ignore-unknown-nodes"
+    )
+    if isinstance(first[0], str):
+        forms = f"SELECT {_WITHOUT_FORM} FROM node_ids"
+        if fetch_one(connection, f"SELECT count(*) FROM ({_UNKNOWN}) WHERE {_WITHOUT_FORM} IN ({forms})")[0]:
+            alike = "Some ids differ only in spaces, capitals, leading zeros or a trailing '.0': write both alike"
+            raise UnknownNodesError(f"{message}. {alike}")
+    raise UnknownNodesError(message + how_to_name_ends * (can_name_ends and 2 * num_unknown > num_edges))
 
 
 def _count(number: int, noun: str) -> str:

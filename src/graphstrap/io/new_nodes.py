@@ -48,7 +48,7 @@ def read_extension(edges: str, nodes: str | None, *, original: Graph, options: T
         check_weights(original.edge_weights is not None, edges, are_there="edge_weights" in edge_fields)
         node_fields: dict[str, Any] = {}
         if node_columns is not None:
-            node_fields = read_nodes(node_columns, num_nodes=num_given).fields
+            node_fields, _ = read_nodes(node_columns, num_nodes=num_given)
             if len(node_fields["node_types"]) > 1:
                 raise InputError(f"{nodes} has several node types, but the run's graph has one")
     number_of_id = {str(id_): number for number, id_ in enumerate(ids)}

@@ -172,7 +172,7 @@ def _read_matrix(
     copy = TableCopy.of(table, "matrix", names)
     name = f"{path.parent.name}.{path.name}"
     writer = builder.scratch_array(name, dtype=dtype, columns=(len(names),))
-    kinds = find_feature_kinds(copy.whole, names) if dtype == "<f4" else {}
+    kinds = find_feature_kinds(copy, names) if dtype == "<f4" else {}
     for rows in copy.slices(max(1, job.chunk_bytes // (64 + 48 * len(names)))):
         if kinds:
             columns, numbers = read_columns(rows, kinds), np.arange(rows.end - rows.begin)

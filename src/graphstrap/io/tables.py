@@ -21,25 +21,39 @@ float64. What cannot be read raises an InputError that names the file, the row o
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph, Splits
 from graphstrap.io.arrays import Array
 from graphstrap.io.columns import EdgeColumns, NodeColumns, TableOptions, choose_node_columns, open_tables
-from graphstrap.io.database import Table, connect, open_table, quote_name, quote_text
-from graphstrap.io.ids import count_doubtful_ids, count_edges, fetch_node_ids, load_ids, match_edges
-from graphstrap.io.values import bad_cell, check_cells, read_feature_blocks, read_matrix, read_names, read_times
+from graphstrap.io.database import Table, connect, fetch_one, open_table, quote_name, quote_text
+from graphstrap.io.ids import count_doubtful_ids, fetch_node_ids, load_ids, match_edges
+from graphstrap.io.store_format import SPLITS
+from graphstrap.io.values import (
+    bad_cell,
+    check_cells,
+    check_kinds,
+    code_names,
+    read_codes,
+    read_feature_blocks,
+    read_matrix,
+    read_names,
+    read_times,
+    time_expression,
+)
 
 __all__ = ["TableOptions", "read_tables"]
 
 _SPLIT_OF_VALUE = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 _DEFAULT_OPTIONS = TableOptions()
+
+Reader = Callable[[Table], dict[str, Array]]  # arrays of some rows of a table, by their names
 
 
 def read_tables(
@@ -69,21 +83,21 @@ def read_tables(
         load_ids(edge_columns, node_columns)
         ids = fetch_node_ids(connection)
         rows, source, target = match_edges(edge_columns, node_columns, ignore_unknown=options.ignore_unknown_nodes)
-        num_unknown = count_edges(connection) - len(rows)
+        num_unknown = fetch_one(connection, "SELECT count(*) FROM edge_ids")[0] - len(rows)
         num_in_both = count_doubtful_ids(edge_columns, node_columns)
-        edge_fields = read_edges(edge_columns, rows=rows)
-        of_nodes = NodeFields(np.arange(len(ids)))
+        edge_fields, node_fields, order = read_edges(edge_columns, rows=rows), dict[str, Any](), np.arange(len(ids))
         if node_columns is not None:
-            of_nodes = read_nodes(node_columns, num_nodes=len(ids))
-    numbers = of_nodes.numbers
+            node_fields, order = read_nodes(node_columns, num_nodes=len(ids))
+    numbers = np.empty_like(order)
+    numbers[order] = np.arange(len(ids))  # the node that each row became
     graph = Graph.from_edges(
         numbers[source],
         numbers[target],
         num_nodes=len(ids),
         directed=options.directed,
-        ids=ids[of_nodes.rows],
+        ids=ids[order],
         **edge_fields,
-        **of_nodes.fields,
+        **node_fields,
     )
     if graph.num_edges == 0:
         raise InputError(f"{edges} has no edges left: all {graph.cleaning.num_edges_given} go from a node to itself")
@@ -97,60 +111,77 @@ def read_edges(columns: EdgeColumns, *, rows: Array) -> dict[str, Any]:
         fields["edge_type_names"], codes = read_names(table, columns.type)
         check_cells(table, columns.type, is_good=codes >= 0, wanted="an edge type")
         fields["edge_types"] = codes[rows]
-    if columns.weight is not None:
-        fields["edge_weights"] = read_weights(table, columns.weight)[rows]
-    if columns.time is not None:
-        fields["edge_times"] = read_times(table, columns.time)[rows]
-    matrix = read_matrix(table, columns.numbers)
-    if matrix is not None:
-        fields |= {"edge_columns": matrix[rows], "edge_column_names": columns.numbers}
-    return fields
+    if columns.numbers:
+        fields["edge_column_names"] = columns.numbers
+    return fields | {name: array[rows] for name, array in read_rows(table, edge_readers(columns)).items()}
 
 
-def read_weights(table: Table, name: str, *, kinds: dict[str, str] | None = None) -> Array:
+def edge_readers(columns: EdgeColumns) -> list[Reader]:
+    """What reads weights, times and numeric columns of edges, by their names in a Graph."""
+    table, readers = columns.table, list[Reader]()
+    if (weight := columns.weight) is not None:
+        kinds_of_weight = check_kinds(table, (weight,))
+        readers.append(lambda rows: {"edge_weights": _read_weights(rows, weight, kinds_of_weight)})
+    if (time := columns.time) is not None:
+        expression = time_expression(table, time)
+        readers.append(lambda rows: {"edge_times": read_times(rows, time, expression)})
+    if kinds := check_kinds(table, columns.numbers):
+        readers.append(lambda rows: {"edge_columns": read_matrix(rows, kinds)})
+    return readers
+
+
+def _read_weights(table: Table, name: str, kinds: dict[str, str]) -> Array:
     """(N,) weights from 0 up."""
-    matrix = read_matrix(table, (name,), kinds=kinds)
-    assert matrix is not None
-    check_cells(table, name, is_good=matrix[:, 0] >= 0, wanted="a weight from 0 up")
-    return matrix[:, 0]
+    weights = read_matrix(table, kinds)[:, 0]
+    check_cells(table, name, is_good=weights >= 0, wanted="a weight from 0 up")
+    return weights
 
 
-@dataclass(frozen=True, eq=False)
-class NodeFields:
-    """What the nodes table says."""
-
-    rows: Array  # (N,) the row of each node in the nodes table
-    fields: dict[str, Any] = field(default_factory=dict)  # for Graph.from_edges
-
-    @property
-    def numbers(self) -> Array:
-        """(N,) the node that each row became."""
-        numbers = np.empty_like(self.rows)
-        numbers[self.rows] = np.arange(len(self.rows))
-        return numbers
+def read_rows(rows: Table, readers: list[Reader]) -> dict[str, Array]:
+    return {name: array for read in readers for name, array in read(rows).items()}
 
 
-def read_nodes(columns: NodeColumns, *, num_nodes: int) -> NodeFields:
-    """What nodes have, in the order of their types."""
+def read_nodes(columns: NodeColumns, *, num_nodes: int) -> tuple[dict[str, Any], Array]:
+    """What nodes have, for Graph.from_edges, in the order of their types; and (N,) the row of each in the table."""
     table = columns.table
     node_types, rows_by_type = _group_by_type(table, columns.type, num_nodes=num_nodes)
-    rows = np.concatenate(rows_by_type)
+    order = np.concatenate(rows_by_type)
     blocks, feature_names = read_feature_blocks(table, columns.features, rows_by_type=rows_by_type)
-    fields: dict[str, Any] = {
+    class_names, readers = node_readers(columns)
+    arrays = read_rows(table, readers)
+    fields: dict[str, Any] = {name: torch.from_numpy(array[order]) for name, array in arrays.items()}
+    if columns.split is not None:
+        fields["splits"] = Splits(*(fields.pop(name) for name in SPLITS))
+    fields |= {
         "features": tuple(None if block is None else torch.from_numpy(block) for block in blocks),
         "feature_names": feature_names,
         "node_types": node_types,
-        "type_offsets": (0, *np.cumsum([len(rows_of_type) for rows_of_type in rows_by_type]).tolist()),
+        "type_offsets": (0, *np.cumsum([len(rows) for rows in rows_by_type]).tolist()),
+        "class_names": class_names,
     }
+    return fields, order
+
+
+def node_readers(columns: NodeColumns) -> tuple[tuple[str, ...] | None, list[Reader]]:
+    """The names of the classes, and what reads labels, splits and times of nodes, by their names in a store."""
+    table, class_names, readers = columns.table, None, list[Reader]()
     if columns.label is not None:
-        fields["class_names"], labels = read_names(table, columns.label)
-        check_classes(table, columns.label, fields["class_names"])
-        fields["labels"] = torch.from_numpy(labels[rows])
+        class_names, label_code = code_names(table, columns.label)
+        _check_classes(table, columns.label, class_names)
+        readers.append(lambda rows: {"labels": read_codes(rows, label_code)})
     if columns.split is not None:
-        fields["splits"] = _read_splits(table, columns.split, rows=rows)
-    if columns.time is not None:
-        fields["node_times"] = torch.from_numpy(read_times(table, columns.time)[rows])
-    return NodeFields(rows, fields)
+        values, split_code = code_names(table, columns.split)
+        split_of_code = _split_names(table, columns.split, values=values)
+
+        def read_splits(rows: Table) -> dict[str, Array]:
+            splits = split_of_code[read_codes(rows, split_code)]
+            return {name: (splits == name)[:, None] for name in SPLITS}
+
+        readers.append(read_splits)
+    if (time := columns.time) is not None:
+        expression = time_expression(table, time)
+        readers.append(lambda rows: {"node_times": read_times(rows, time, expression)})
+    return class_names, readers
 
 
 def _group_by_type(table: Table, name: str | None, *, num_nodes: int) -> tuple[tuple[str, ...], list[Array]]:
@@ -163,7 +194,7 @@ def _group_by_type(table: Table, name: str | None, *, num_nodes: int) -> tuple[t
     return node_types, np.split(np.argsort(codes, kind="stable"), ends[:-1])
 
 
-def check_classes(table: Table, name: str, class_names: tuple[str, ...]) -> None:
+def _check_classes(table: Table, name: str, class_names: tuple[str, ...]) -> None:
     """There must be something to tell apart."""
     if len(class_names) < 2:
         what = f"only the label {class_names[0]!r}" if class_names else "no labels"
@@ -171,17 +202,7 @@ def check_classes(table: Table, name: str, class_names: tuple[str, ...]) -> None
         raise InputError(f"column {name!r} of {table.name} has {what}: {fix}")
 
 
-def _read_splits(table: Table, name: str, *, rows: Array) -> Splits:
-    values, codes = read_names(table, name)
-    splits = split_names(table, name, values=values)[codes[rows]]
-
-    def mask(split: str) -> Tensor:
-        return torch.from_numpy(splits == split)[:, None]
-
-    return Splits(mask("train"), mask("val"), mask("test"))
-
-
-def split_names(table: Table, name: str, *, values: tuple[str, ...]) -> Array:
+def _split_names(table: Table, name: str, *, values: tuple[str, ...]) -> Array:
     """The split that each value of a split column names, then "" for an empty cell."""
     splits = [_SPLIT_OF_VALUE.get(value.strip().lower(), "?") for value in values]
     wrong = [quote_text(value) for value, split in zip(values, splits, strict=True) if split == "?"]

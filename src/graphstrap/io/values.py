@@ -40,17 +40,18 @@ def read_feature_blocks(
     columns = read_columns(table, find_feature_kinds(table, names))
     is_only_type = len(rows_by_type) == 1
     used = [[column for column in columns if is_only_type or not column.is_empty(rows)] for rows in rows_by_type]
-    check_gaps(table, [(column, rows) for some, rows in zip(used, rows_by_type, strict=True) for column in some])
-    if is_only_type:
-        arrays = {column.name: column.take(table, rows_by_type[0]) for column in columns}
-        names = feature_names({name: array.shape[1] for name, array in arrays.items()})
-        return [_joined(list(arrays.values()))], names or None
-    blocks = zip(used, rows_by_type, strict=True)
-    return [_joined([column.take(table, rows) for column in some]) for some, rows in blocks], None
+    taken = take_columns(table, used, rows_by_type)
+    blocks = [np.concatenate(list(arrays.values()), axis=1) if arrays else None for arrays in taken]
+    if not is_only_type:
+        return blocks, None
+    return blocks, feature_names({name: array.shape[1] for name, array in taken[0].items()}) or None
 
 
-def _joined(arrays: list[Array]) -> Array | None:
-    return np.concatenate(arrays, axis=1) if arrays else None
+def take_columns(table: Table, used: list[list[Column]], rows_by_type: list[Array]) -> list[dict[str, Array]]:
+    """For each node type, the values of the columns that it uses, which must be whole."""
+    pairs = list(zip(used, rows_by_type, strict=True))
+    check_gaps(table, [(column, rows) for columns, rows in pairs for column in columns])
+    return [{column.name: column.take(table, rows) for column in columns} for columns, rows in pairs]
 
 
 def feature_names(widths: dict[str, int]) -> tuple[str, ...]:
@@ -58,23 +59,24 @@ def feature_names(widths: dict[str, int]) -> tuple[str, ...]:
     return tuple(name if width == 1 else f"{name}[{i}]" for name, width in widths.items() for i in range(width))
 
 
-def read_matrix(table: Table, names: tuple[str, ...], *, kinds: dict[str, str] | None = None) -> Array | None:
-    """float32 (N, K) of K numeric columns, all finite; None without columns."""
-    columns = read_columns(table, kinds or check_kinds(table, names))
-    used = [(column, np.arange(len(column.values))) for column in columns]
-    check_gaps(table, used, are_features=False)
-    return _joined([column.take(table, rows) for column, rows in used])
+def read_matrix(table: Table, kinds: dict[str, str]) -> Array:
+    """float32 (N, K) of K numeric columns of these kinds, all finite."""
+    columns = read_columns(table, kinds)
+    rows = np.arange(len(columns[0].values))
+    check_gaps(table, [(column, rows) for column in columns], are_features=False)
+    return np.stack([column.values for column in columns], axis=1)
 
 
-def read_times(table: Table, name: str, *, expression: str | None = None) -> Array:
-    """Times (N,): integers as int64, dates and timestamps as int64 seconds since 1970, other numbers as float64."""
-    times = table.fetch({"time": expression or time_expression(table, name)})["time"]
+def read_times(table: Table, name: str, expression: str) -> Array:
+    """Times (N,) by an expression that `time_expression` gave: int64 or float64."""
+    times = table.fetch({"time": expression})["time"]
     check_cells(table, name, is_good=~np.ma.getmaskarray(times) & np.isfinite(np.ma.getdata(times)), wanted="a time")
     return np.asarray(times)
 
 
 def time_expression(table: Table, name: str) -> str:
-    """The SQL that makes a time of a cell, of type BIGINT or DOUBLE."""
+    """The SQL that makes a time of a cell: integers stay BIGINT, dates and timestamps become BIGINT seconds since 1970,
+    other numbers DOUBLE."""
     kind, cell = _find_kinds(table, (name,))[name], quote_name(name)
     if kind == "moment":
         moment = _READ_CELL[kind].format(cell=cell) if table.is_csv else cell
@@ -98,7 +100,12 @@ def _is_integer(table: Table, name: str) -> bool:
 def read_names(table: Table, name: str) -> tuple[tuple[str, ...], Array]:
     """The distinct values as text, sorted (numbers as numbers), and codes (N,) into them: -1 for an empty cell."""
     values, code = code_names(table, name)
-    return values, np.asarray(table.fetch({"code": code})["code"])
+    return values, read_codes(table, code)
+
+
+def read_codes(table: Table, code: str) -> Array:
+    """The codes by the SQL that `code_names` gave."""
+    return np.asarray(table.fetch({"code": code})["code"])
 
 
 def code_names(table: Table, name: str) -> tuple[tuple[str, ...], str]:
