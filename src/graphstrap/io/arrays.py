@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from graphstrap.errors import InputError
-from graphstrap.io.files import check_readable
+from graphstrap.io.files import check_readable, os_errors
 
 Array = np.ndarray[Any, Any]
 
@@ -291,10 +291,8 @@ def checksum(folder: Path, name: str, info: ArrayInfo) -> str:
 
 def _open_regular(path: Path) -> BinaryIO:
     """Open a file that is really in the folder: no link, no pipe, no device."""
-    try:
+    with os_errors(f"{path} cannot be opened as a regular file"):
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-    except OSError as error:
-        raise InputError(f"{path} cannot be opened as a regular file: {error.strerror or error}") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode) or path.is_symlink():
         os.close(descriptor)
         raise InputError(f"{path} is not a regular file: copy the store again")

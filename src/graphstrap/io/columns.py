@@ -97,18 +97,6 @@ class TableOptions:
         ignored = (*self.ignore_columns, *self.ignore_if_there)
         return replace(self, ignore_columns=(), ignore_if_there=ignored) if ignored else self
 
-    def named_for_edges(self) -> list[tuple[str, str]]:
-        """(role, column) for each column of the edges table that an option names."""
-        return self._named(_EDGE_ROLES, "edge_columns")
-
-    def named_for_nodes(self) -> list[tuple[str, str]]:
-        """The same for the nodes table."""
-        return self._named(_NODE_ROLES, "feature_columns")
-
-    def _named(self, roles: Mapping[str, str], rest: str) -> list[tuple[str, str]]:
-        single = [(role, name) for role in roles if (name := getattr(self, role))]
-        return single + [(rest, name) for name in getattr(self, rest) or ()]
-
 
 @dataclass(frozen=True)
 class EdgeColumns:
@@ -154,23 +142,25 @@ def open_tables(
     options: TableOptions,
 ) -> tuple[EdgeColumns, NodeColumns | None]:
     """Open the table of edges and that of nodes, where there is one, and find out which column is what."""
-    edge_names, node_names = options.named_for_edges(), options.named_for_nodes()
-    edge_table = _open(connection, edges, edge_names, options)
-    node_table = None if nodes is None else _open(connection, nodes, node_names, options)
-    if node_table is None and node_names:
-        role, name = node_names[0]
-        raise InputError(f"{role} {name!r} is a column of the nodes table: give one with --nodes")
-    _check_ignored_columns([edge_table, *([node_table] if node_table else [])], options)
-    _check_named_and_ignored(edge_names, other=node_table, options=options)
-    _check_named_and_ignored(node_names, other=edge_table, options=options)
-    edge_columns = choose_edge_columns(edge_table, options)
-    return edge_columns, None if node_table is None else choose_node_columns(node_table, options)
+    edge_names = _named_columns(options, _EDGE_ROLES, "edge_columns")
+    node_names = _named_columns(options, _NODE_ROLES, "feature_columns")
+    tables = []
+    for path, named in ((edges, edge_names), (nodes, node_names)):
+        if path is not None:
+            names = tuple(name for _, name in named)
+            tables.append((open_table(connection, path, ignored=options.ignore_columns, named=names), named))
+        elif named:
+            role, name = named[0]
+            raise InputError(f"{role} {name!r} is a column of the nodes table: give one with --nodes")
+    _check_ignored(tables, options)
+    edge_columns = choose_edge_columns(tables[0][0], options)
+    return edge_columns, None if nodes is None else choose_node_columns(tables[1][0], options)
 
 
-def _open(
-    connection: DuckDBPyConnection, path: str | os.PathLike[str], names: list[tuple[str, str]], options: TableOptions
-) -> Table:
-    return open_table(connection, path, ignored=options.ignore_columns, named=tuple(name for _, name in names))
+def _named_columns(options: TableOptions, roles: Mapping[str, str], rest: str) -> list[tuple[str, str]]:
+    """(role, column) for each column that an option names."""
+    single = [(role, name) for role in roles if (name := getattr(options, role))]
+    return single + [(rest, name) for name in getattr(options, rest) or ()]
 
 
 def choose_edge_columns(table: Table, options: TableOptions) -> EdgeColumns:
@@ -213,22 +203,22 @@ def choose_node_columns(table: Table, options: TableOptions) -> NodeColumns:
     return NodeColumns(table, identity, found["label"], found["split"], found["type"], found["node_time"], features)
 
 
-def _check_ignored_columns(tables: list[Table], options: TableOptions) -> None:
-    """A column to leave out that no table has is a slip: what it was meant for would be learned from."""
-    there = {name.lower() for table in tables for name in table.columns}
+def _check_ignored(tables: list[tuple[Table, list[tuple[str, str]]]], options: TableOptions) -> None:
+    """A column to ignore that no table has is a slip: what it was meant for would be learned from. One that is named
+    too is meant of the other table, which must have it."""
+    columns_of = [{name.lower() for name in table.columns} for table, _ in tables]
     for name in options.ignore_columns:
-        if name.lower() not in there:
-            columns = "; ".join(f"{table.name} has {table.names_in_words()}" for table in tables)
+        if name.lower() not in set[str]().union(*columns_of):
+            columns = "; ".join(f"{table.name} has {table.names_in_words()}" for table, _ in tables)
             raise InputError(f"there is no column {name!r} to ignore: {columns}")
-
-
-def _check_named_and_ignored(named: list[tuple[str, str]], *, other: Table | None, options: TableOptions) -> None:
-    """A column cannot be named and left out, unless the other table has one of that name as well: that one is meant."""
-    elsewhere = set() if other is None else {name.lower() for name in other.columns}
-    ignored = {name.lower() for name in options.ignore_columns} - elsewhere
-    for role, name in named:
-        if name.lower() in ignored:
-            raise InputError(f"column {name!r} is named as {role} and is to be ignored: leave it out of one of the two")
+    ignored = {name.lower() for name in options.ignore_columns}
+    for number, (_, named) in enumerate(tables):
+        elsewhere = set[str]().union(*columns_of[:number], *columns_of[number + 1 :])
+        for role, name in named:
+            if name.lower() in ignored - elsewhere:
+                raise InputError(
+                    f"column {name!r} is named as {role} and is to be ignored: leave it out of one of the two"
+                )
 
 
 def _columns_to_read(table: Table, options: TableOptions) -> list[str]:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphstrap.errors import InputError
-from graphstrap.io.files import check_readable
+from graphstrap.io.files import check_readable, os_errors
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -215,36 +215,27 @@ class Table:
             return self.dialect.names[0]
         return next((name for name in self.columns if name in _PANDAS_INDEX), None)
 
-    def execute(self, query: str) -> None:
-        """Run a statement that reads this table."""
+    def execute(self, query: str) -> tuple[Any, ...]:
+        """Run a statement that reads this table; the first row of what it finds."""
         with one_line_errors(self.name):
-            self.connection.execute(query)
+            return self.connection.execute(query).fetchone() or ()
 
     def fetch(self, expressions: dict[str, str]) -> dict[str, np.ndarray[Any, Any]]:
         """Evaluate SQL expressions over all rows, in order. Where there are NULLs the array is a masked one."""
         selection = ", ".join(f"{expression} AS {quote_name(name)}" for name, expression in expressions.items())
         with one_line_errors(self.name):
-            arrays: dict[str, Any] = self.connection.execute(f"SELECT {selection} FROM {self.scan}").fetchnumpy()
-        return arrays
-
-    def aggregate(self, *expressions: str) -> tuple[Any, ...]:
-        """Evaluate SQL aggregates over all rows."""
-        with one_line_errors(self.name):
-            return fetch_one(self.connection, f"SELECT {', '.join(expressions)} FROM {self.scan}")
+            return dict(self.connection.execute(f"SELECT {selection} FROM {self.scan}").fetchnumpy())
 
     def first_row(self, condition: str) -> int:
         """The first row, counted from 0, where a SQL condition holds; 0 if there is none."""
         hits = f"SELECT row_number() OVER () - 1 AS row, {condition} AS hit FROM {self.scan}"
-        with one_line_errors(self.name):
-            return int(fetch_one(self.connection, f"SELECT coalesce(min(row), 0) FROM ({hits}) WHERE hit")[0])
+        return int(self.execute(f"SELECT coalesce(min(row), 0) FROM ({hits}) WHERE hit")[0])
 
     def cell(self, row: int, name: str) -> str:
         """One cell as it stands in the file, shortened, for a message."""
         query = f"SELECT CAST({quote_name(name)} AS VARCHAR) FROM {self.scan} LIMIT 1 OFFSET {row}"
         text = fetch_one(self.connection, query)[0]
-        if text is None:
-            return "empty"
-        return repr(text if len(text) <= 40 else text[:37] + "...")
+        return "empty" if text is None else repr(text if len(text) <= 40 else text[:37] + "...")
 
     def place(self, row: int) -> str:
         """A row, counted from 0 over all files, in words: its number among its file's data rows, from 1."""
@@ -263,9 +254,8 @@ class Table:
         return f"leave {some} out with --ignore-columns {shlex.quote(','.join((*self.ignored, *names)))}"
 
     def names_in_words(self) -> str:
-        shown = list(self.columns)[:_MOST_NAMES_SHOWN]
-        num_hidden = len(self.columns) - len(shown)
-        return ", ".join(shown) + (f" and {num_hidden} more" if num_hidden else "")
+        num_hidden = len(self.columns) - _MOST_NAMES_SHOWN
+        return ", ".join(list(self.columns)[:_MOST_NAMES_SHOWN]) + (f" and {num_hidden} more" if num_hidden > 0 else "")
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,7 +274,7 @@ class TableCopy(Table):
             raise InputError(f"{table.name} has a column called 'rowid', which DuckDB keeps for itself: rename it")
         chosen = ", ".join(quote_name(column) for column in columns)
         table.execute(f"CREATE TABLE {name} AS SELECT {chosen} FROM {table.scan}")
-        num_rows = int(fetch_one(table.connection, f"SELECT count(*) FROM {name}")[0])
+        (num_rows,) = fetch_one(table.connection, f"SELECT count(*) FROM {name}")
         return cls(**(vars(table) | {"scan": name}), original=table, copied=name, begin=0, end=num_rows)
 
     def cell(self, row: int, name: str) -> str:
@@ -334,17 +324,14 @@ def _expand(name: str) -> tuple[str, ...]:
         raise InputError(
             f"{name} is a folder, not a table: name a file in it, or several with a glob such as {example}"
         )
-    if os.path.exists(name):
-        paths = [name]
-    elif glob.has_magic(name):
-        paths = sorted(path for path in glob.glob(name, recursive=True) if os.path.isfile(path))
-        if not paths:
-            raise InputError(f"no file matches {name}: check the folder and the pattern")
-    else:
+    if not os.path.exists(name) and not glob.has_magic(name):
         raise InputError(f"{name} does not exist: check the path")
-    for path in paths:
+    found = [name] if os.path.exists(name) else sorted(filter(os.path.isfile, glob.glob(name, recursive=True)))
+    if not found:
+        raise InputError(f"no file matches {name}: check the folder and the pattern")
+    for path in found:
         check_readable(path)
-    return tuple(paths)
+    return tuple(found)
 
 
 def _is_parquet(path: str) -> bool:
@@ -352,13 +339,10 @@ def _is_parquet(path: str) -> bool:
     lower = path.lower()
     if lower.endswith(_CSV_ENDINGS):
         return False
-    try:
-        with open(path, "rb") as file:
-            head = file.read(4)
-            file.seek(max(0, os.path.getsize(path) - 4))
-            tail = file.read(4)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    with os_errors(f"cannot read {path}"), open(path, "rb") as file:
+        head = file.read(4)
+        file.seek(max(0, os.path.getsize(path) - 4))
+        tail = file.read(4)
     if head == tail == _PARQUET_MAGIC:
         return True
     if not lower.endswith(_PARQUET_ENDINGS) and head != _PARQUET_MAGIC:
@@ -368,12 +352,13 @@ def _is_parquet(path: str) -> bool:
 
 
 def _describe_csv(paths: tuple[str, ...]) -> tuple[Dialect, dict[str, str]]:
-    dialects = [find_dialect(path) for path in paths]
-    for path, dialect in zip(paths, dialects, strict=True):
-        _check_same_columns((paths[0], dialects[0].names), (path, dialect.names))
-        if dialect != dialects[0]:
+    dialects = {path: find_dialect(path) for path in paths}
+    _check_same_columns({path: dialect.names for path, dialect in dialects.items()})
+    first = dialects[paths[0]]
+    for path, dialect in dialects.items():
+        if dialect != first:
             raise InputError(f"{path} and {paths[0]} differ in delimiter or header lines: write both the same way")
-    return dialects[0], dict.fromkeys(dialects[0].names, "VARCHAR")
+    return first, dict.fromkeys(first.names, "VARCHAR")
 
 
 def _describe_parquet(connection: DuckDBPyConnection, paths: tuple[str, ...]) -> tuple[None, dict[str, str]]:
@@ -382,17 +367,17 @@ def _describe_parquet(connection: DuckDBPyConnection, paths: tuple[str, ...]) ->
             columns = connection.execute(f"DESCRIBE SELECT * FROM {_scan(some, None)}").fetchall()
         return {str(column[0]): str(column[1]).upper() for column in columns}
 
-    by_path = {path: describe((path,)) for path in paths}
-    for path, columns in by_path.items():
-        _check_same_columns((paths[0], tuple(sorted(by_path[paths[0]]))), (path, tuple(sorted(columns))))
-    return None, by_path[paths[0]] if len(paths) == 1 else describe(paths)
+    _check_same_columns({path: tuple(sorted(describe((path,)))) for path in paths})
+    return None, describe(paths)
 
 
-def _check_same_columns(first: tuple[str, tuple[str, ...]], other: tuple[str, tuple[str, ...]]) -> None:
-    if first[1] != other[1]:
-        odd = sorted(set(first[1]) ^ set(other[1]))
-        what = f"only one of them has {odd[0]!r}" if odd else "their order differs"
-        raise InputError(f"{first[0]} and {other[0]} do not have the same columns: {what}")
+def _check_same_columns(names_of: dict[str, tuple[str, ...]]) -> None:
+    first, names = next(iter(names_of.items()))
+    for path, others in names_of.items():
+        if others != names:
+            odd = sorted(set(names) ^ set(others))
+            what = f"only one of them has {odd[0]!r}" if odd else "their order differs"
+            raise InputError(f"{first} and {path} do not have the same columns: {what}")
 
 
 def _scan(paths: tuple[str, ...], dialect: Dialect | None) -> str:

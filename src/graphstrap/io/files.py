@@ -28,6 +28,15 @@ from graphstrap.errors import InputError
 MAX_BYTES = 1 << 32
 
 
+@contextmanager
+def os_errors(what: str) -> Iterator[None]:
+    """Turn an OSError into an InputError: what cannot be done, and why."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{what}: {error.strerror or error}") from error
+
+
 def check_readable(path: str | os.PathLike[str]) -> None:
     """Refuse anything but a regular file or a link to one: a pipe would block the reader, a device has no end."""
     try:
@@ -42,12 +51,10 @@ def check_readable(path: str | os.PathLike[str]) -> None:
 def read_bytes(path: Path, *, max_bytes: int = MAX_BYTES) -> bytes:
     """The content of a regular file of bounded size."""
     check_readable(path)
-    try:
+    with os_errors(f"cannot read {path}"):
         if path.stat().st_size > max_bytes:
             raise InputError(f"cannot read {path}: it has more than {max_bytes:,} bytes")
         return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def read_text(path: Path, *, max_bytes: int = MAX_BYTES) -> str:
@@ -76,13 +83,12 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[Path]:
     check_folder(final)
     temporary = final.with_name(f".{final.stem}.{secrets.token_hex(6)}.tmp{final.suffix}")
     try:
-        yield temporary
-        _flush(temporary)
-        temporary.chmod(0o666 & ~_UMASK)  # safetensors writes files that only their owner can read
-        os.replace(temporary, final)
-        _flush(final.parent)
-    except OSError as error:
-        raise InputError(f"cannot write {final}: {error.strerror or error}") from error
+        with os_errors(f"cannot write {final}"):
+            yield temporary
+            _flush(temporary)
+            temporary.chmod(0o666 & ~_UMASK)  # safetensors writes files that only their owner can read
+            os.replace(temporary, final)
+            _flush(final.parent)
     finally:
         with suppress(OSError):  # a read-only disk: there is nothing to clean up, and the error is on its way
             temporary.unlink(missing_ok=True)
@@ -102,7 +108,7 @@ def atomic_folder(path: Path, *, check: Callable[[], None]) -> Iterator[Path]:
     check()
     temporary, earlier = path.with_name(f".{path.name}.building"), path.with_name(f".{path.name}.replaced")
     lock = temporary / _FOLDER_LOCK
-    try:
+    with os_errors(f"cannot write {path}"):
         is_new = not temporary.exists()
         temporary.mkdir(exist_ok=not is_new)
         with lock_file(lock, what=str(path)) as is_locked:
@@ -131,8 +137,6 @@ def atomic_folder(path: Path, *, check: Callable[[], None]) -> Iterator[Path]:
             (path / _FOLDER_LOCK).unlink()
             _flush(path.parent)
             shutil.rmtree(earlier, ignore_errors=True)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def check_folder(path: Path) -> None:
@@ -175,10 +179,8 @@ def lock_file(path: Path, *, what: str) -> Iterator[bool]:
     The system frees the lock when its holder ends, even by `kill -9`. Windows and some network file systems have no
     such locks: the block runs without one, and False is yielded.
     """
-    try:
+    with os_errors(f"{what} cannot be written to"):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
-    except OSError as error:
-        raise InputError(f"{what} cannot be written to: {error.strerror or error}") from error
     with os.fdopen(descriptor, "r+", encoding="utf-8", errors="replace") as file:
         try:
             is_locked = _lock(file, wait=False)
@@ -222,16 +224,13 @@ def append_lines(path: Path, records: Iterable[Mapping[str, Any]], *, flush: boo
     """
     if path.is_fifo():
         raise InputError(f"{path} cannot be written: it is a pipe, which nobody reads")
-    try:
-        with path.open("ab+") as file:
-            _lock(file, wait=True)
-            _end_last_line(file)
-            file.write("".join(json.dumps(record) + "\n" for record in records).encode())
-            if flush:
-                file.flush()
-                os.fsync(file.fileno())
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
+    with os_errors(f"{path} cannot be written"), path.open("ab+") as file:
+        _lock(file, wait=True)
+        _end_last_line(file)
+        file.write("".join(json.dumps(record) + "\n" for record in records).encode())
+        if flush:
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def _end_last_line(file: IO[bytes]) -> None:
@@ -252,11 +251,9 @@ def _end_last_line(file: IO[bytes]) -> None:
 
 def flush_lines(path: Path) -> None:
     """Wait until everything that was appended is on the disk."""
-    try:
+    with os_errors(f"{path} cannot be written"):
         if path.exists():
             _flush(path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -74,33 +74,20 @@ def _kind(type_: str) -> str:
 
 
 def _load_edge_ids(edges: EdgeColumns, *, id_type: str) -> None:
-    """Both ends of all edges. There must be edges, and no end may be empty."""
-    table, source, target = edges.table, edges.source, edges.target
-    ends = f"CAST({quote_name(source)} AS {id_type}) AS source, CAST({quote_name(target)} AS {id_type}) AS target"
-    table.execute(f"CREATE TABLE edge_ids AS SELECT {ends} FROM {table.scan}")
-    query = "SELECT count(*), count(source), count(target) FROM edge_ids"
-    num_edges, num_sources, num_targets = fetch_one(table.connection, query)
-    if num_edges == 0:
-        raise InputError(f"{table.name} has no edges: the table is empty")
-    for end, name, count in (("source", source, num_sources), ("target", target, num_targets)):
-        if count < num_edges:
-            row = fetch_one(table.connection, f"SELECT min(rowid) FROM edge_ids WHERE {end} IS NULL")[0]
-            raise _empty_ids(table, name, count=num_edges - count, row=row)
+    """Both ends of all edges."""
+    ends = {"source": edges.source, "target": edges.target}
+    cells = ", ".join(f"CAST({quote_name(name)} AS {id_type}) AS {end}" for end, name in ends.items())
+    edges.table.execute(f"CREATE TABLE edge_ids AS SELECT {cells} FROM {edges.table.scan}")
+    _check_filled(edges.table, "edge_ids", ends, what="edges")
 
 
 def _load_node_ids(table: Table, name: str, *, id_type: str) -> None:
-    """The ids of the nodes. There must be nodes, no id may be empty, and none may be there twice."""
+    """The ids of the nodes, none of which may be there twice."""
     table.execute(f"CREATE TABLE node_ids AS SELECT CAST({quote_name(name)} AS {id_type}) AS id FROM {table.scan}")
-    num_rows, num_ids = fetch_one(table.connection, "SELECT count(*), count(id) FROM node_ids")
-    distinct = "SELECT id FROM node_ids WHERE id IS NOT NULL GROUP BY id"  # spills where count(DISTINCT) would not
-    num_distinct = fetch_one(table.connection, f"SELECT count(*) FROM ({distinct})")[0]
-    if num_rows == 0:
-        raise InputError(f"{table.name} has no nodes: the table is empty")
-    if num_ids < num_rows:
-        row = fetch_one(table.connection, "SELECT min(rowid) FROM node_ids WHERE id IS NULL")[0]
-        raise _empty_ids(table, name, count=num_rows - num_ids, row=row)
-    if num_distinct < num_ids:
-        query = "SELECT id FROM node_ids GROUP BY id HAVING count(*) > 1 ORDER BY min(rowid)"
+    num_rows = _check_filled(table, "node_ids", {"id": name}, what="nodes")
+    distinct = "SELECT id FROM node_ids GROUP BY id"  # spills where count(DISTINCT) would not
+    if fetch_one(table.connection, f"SELECT count(*) FROM ({distinct})")[0] < num_rows:
+        query = f"{distinct} HAVING count(*) > 1 ORDER BY min(rowid)"
         repeated = [row[0] for row in table.connection.execute(query).fetchall()]
         raise InputError(
             f"id column {name!r} of {table.name} has {_count(len(repeated), 'id')} more than once "
@@ -108,11 +95,21 @@ def _load_node_ids(table: Table, name: str, *, id_type: str) -> None:
         )
 
 
-def _empty_ids(table: Table, name: str, *, count: int, row: int) -> InputError:
-    return InputError(
-        f"id column {name!r} of {table.name} is empty in {_count(count, 'row')}, first in {table.place(row)}: "
-        f"fill the ids or remove the rows"
-    )
+def _check_filled(table: Table, loaded: str, columns: dict[str, str], *, what: str) -> int:
+    """How many rows were loaded. There must be some, and no id may be empty in the columns, given by their names in
+    the database and in the file."""
+    counts = ", ".join(f"count({column})" for column in columns)
+    num_rows, *nums_filled = fetch_one(table.connection, f"SELECT count(*), {counts} FROM {loaded}")
+    if num_rows == 0:
+        raise InputError(f"{table.name} has no {what}: the table is empty")
+    for (column, name), num_filled in zip(columns.items(), nums_filled, strict=True):
+        if num_filled < num_rows:
+            (row,) = fetch_one(table.connection, f"SELECT min(rowid) FROM {loaded} WHERE {column} IS NULL")
+            raise InputError(
+                f"id column {name!r} of {table.name} is empty in {_count(num_rows - num_filled, 'row')}, first in "
+                f"{table.place(row)}: fill the ids or remove the rows"
+            )
+    return int(num_rows)
 
 
 def are_integers(connection: DuckDBPyConnection, name: str) -> bool:

@@ -18,14 +18,21 @@ from graphstrap.io.database import Table, quote_name
 _INTEGER_TYPES = r"U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)"
 _NUMBER_TYPES = rf"({_INTEGER_TYPES}|FLOAT|DOUBLE|DECIMAL\(.*\)|BOOLEAN)"
 
-# How a cell of a CSV file is read, for each kind of column, the first that fits all cells winning.
-_READ_CELL = {
+# How a cell is read for each kind of column. One of a CSV file is text, and its column of the first kind that fits all.
+_KINDS = ("number", "boolean", "list", "moment")
+_READ_TEXT = {
     "number": "TRY_CAST({cell} AS DOUBLE)",
     "boolean": "CASE lower({cell}) WHEN 'true' THEN 1.0 WHEN 'false' THEN 0.0 END",
     "list": "CASE WHEN trim({cell}) LIKE '[%]' THEN TRY_CAST({cell} AS DOUBLE[]) END",
     "moment": "TRY_CAST({cell} AS TIMESTAMP WITH TIME ZONE)",
+    "integer": "CASE WHEN regexp_full_match(trim({cell}), '[+-]?[0-9]+') THEN TRY_CAST({cell} AS BIGINT) END",
 }
-_READ_INTEGER = "CASE WHEN regexp_full_match(trim({cell}), '[+-]?[0-9]+') THEN TRY_CAST({cell} AS BIGINT) END"
+_READ_TYPED = {
+    "number": "TRY_CAST({cell} AS DOUBLE)",
+    "list": "{cell}",
+    "moment": "{cell}",
+    "integer": "TRY_CAST({cell} AS BIGINT)",
+}
 _NUMBERS = ("number", "boolean")
 _MOST_CLASSES = 50
 
@@ -77,14 +84,11 @@ def read_times(table: Table, name: str, expression: str) -> Array:
 def time_expression(table: Table, name: str) -> str:
     """The SQL that makes a time of a cell: integers stay BIGINT, dates and timestamps become BIGINT seconds since 1970,
     other numbers DOUBLE."""
-    kind, cell = _find_kinds(table, (name,))[name], quote_name(name)
+    kind = _find_kinds(table, (name,))[name]
     if kind == "moment":
-        moment = _READ_CELL[kind].format(cell=cell) if table.is_csv else cell
-        return f"CAST(floor(epoch({moment})) AS BIGINT)"
+        return f"CAST(floor(epoch({_read_cell(table, name, kind)})) AS BIGINT)"
     if kind == "number":
-        if not _is_integer(table, name):
-            return _read_number(table, name, kind)
-        return _READ_INTEGER.format(cell=cell) if table.is_csv else f"TRY_CAST({cell} AS BIGINT)"
+        return _read_cell(table, name, "integer" if _is_integer(table, name) else kind)
     row = _first_unreadable_row(table, name, kinds=("number", "moment"))
     raise bad_cell(table, name, row=row, wanted="a time: give a number, a date or a timestamp")
 
@@ -92,9 +96,8 @@ def time_expression(table: Table, name: str) -> str:
 def _is_integer(table: Table, name: str) -> bool:
     if not table.is_csv:
         return re.fullmatch(_INTEGER_TYPES, table.columns[name]) is not None
-    cell = quote_name(name)
-    num_cells, num_integers = table.aggregate(f"count({cell})", f"count({_READ_INTEGER.format(cell=cell)})")
-    return bool(num_cells == num_integers)
+    num_cells, num_integers = _count_cells(table, (name,), kind="integer")[name]
+    return num_cells == num_integers
 
 
 def read_names(table: Table, name: str) -> tuple[tuple[str, ...], Array]:
@@ -175,7 +178,7 @@ class Column:
 
 def read_columns(table: Table, kinds: dict[str, str]) -> list[Column]:
     """The columns of these names, by their kinds."""
-    numbers = {name: _read_number(table, name, kind) for name, kind in kinds.items() if kind != "list"}
+    numbers = {name: _read_cell(table, name, kind) for name, kind in kinds.items() if kind != "list"}
     expressions = {f"c{i}": f"TRY_CAST({number} AS FLOAT)" for i, number in enumerate(numbers.values())}
     fetched = dict(zip(numbers, table.fetch(expressions).values(), strict=True)) if numbers else {}
     return [
@@ -185,17 +188,15 @@ def read_columns(table: Table, kinds: dict[str, str]) -> list[Column]:
 
 
 def _read_list(table: Table, name: str) -> Column:
-    cell = quote_name(name)
-    lists = _READ_CELL["list"].format(cell=cell) if table.is_csv else cell
+    lists = _read_cell(table, name, "list")
     lengths = table.fetch({"length": f"CAST(coalesce(len({lists}), 0) AS BIGINT)"})["length"]
     values = table.fetch({"value": f"TRY_CAST(unnest({lists}) AS FLOAT)"})["value"]
     return Column(name, np.ma.filled(values, np.nan), np.asarray(lengths))
 
 
-def _read_number(table: Table, name: str, kind: str) -> str:
-    """The SQL that makes a DOUBLE of a cell."""
-    cell = quote_name(name)
-    return _READ_CELL[kind].format(cell=cell) if table.is_csv else f"TRY_CAST({cell} AS DOUBLE)"
+def _read_cell(table: Table, name: str, kind: str) -> str:
+    """The SQL that makes a value of a cell: a DOUBLE, a BIGINT for "integer", a list or a moment."""
+    return (_READ_TEXT if table.is_csv else _READ_TYPED)[kind].format(cell=quote_name(name))
 
 
 def find_feature_kinds(table: Table, names: tuple[str, ...]) -> dict[str, str]:
@@ -219,7 +220,7 @@ def _find_kinds(table: Table, names: tuple[str, ...]) -> dict[str, str]:
     if not table.is_csv:
         return {name: _declared_kind(table.columns[name]) for name in names}
     kinds: dict[str, str] = {}
-    for kind in _READ_CELL:
+    for kind in _KINDS:
         counts = _count_cells(table, tuple(name for name in names if name not in kinds), kind=kind)
         kinds |= {name: kind for name, (num_cells, num_good) in counts.items() if num_good == num_cells}
     return {name: kinds.get(name, "text") for name in names}
@@ -237,20 +238,18 @@ def _count_cells(table: Table, names: tuple[str, ...], *, kind: str) -> dict[str
     """For each column: how many cells are not empty, and how many of these can be read as a kind."""
     if not names:
         return {}
-    cells = [quote_name(name) for name in names]
-    counts = [f"count({cell}), count({_READ_CELL[kind].format(cell=cell)})" for cell in cells]
-    values = iter(table.aggregate(*counts))
+    counts = [f"count({quote_name(name)}), count({_read_cell(table, name, kind)})" for name in names]
+    values = iter(table.execute(f"SELECT {', '.join(counts)} FROM {table.scan}"))
     return dict(zip(names, zip(values, values, strict=True), strict=True))
 
 
 def _first_unreadable_row(table: Table, name: str, *, kinds: tuple[str, ...]) -> int:
     """The first row, from 0, that keeps a column from being what most of its cells are."""
-    cell = quote_name(name)
+    is_there = f"{quote_name(name)} IS NOT NULL"
     if not table.is_csv:
-        return table.first_row(f"{cell} IS NOT NULL")
-    counts = {kind: _count_cells(table, (name,), kind=kind)[name][1] for kind in kinds}
-    best = max(kinds, key=lambda kind: counts[kind])
-    return table.first_row(f"{cell} IS NOT NULL AND ({_READ_CELL[best].format(cell=cell)}) IS NULL")
+        return table.first_row(is_there)
+    best = max(kinds, key=lambda kind: _count_cells(table, (name,), kind=kind)[name][1])
+    return table.first_row(f"{is_there} AND ({_read_cell(table, name, best)}) IS NULL")
 
 
 def check_gaps(table: Table, used: list[tuple[Column, Array]], *, are_features: bool = True) -> None:
