@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -87,7 +87,7 @@ def test_validation_nodes_are_cut_where_there_are_any() -> None:
 
 @pytest.mark.parametrize("saved", [None, [], {"number": 0}, {"number": 2, "of": 2, "part": "val"}, {"number": "0"}])
 def test_a_damaged_fold_is_refused(saved: Any) -> None:
-    assert Fold.from_dict(Fold(1, 3, "all").to_dict()) == Fold(1, 3, "all")
+    assert Fold.from_dict(asdict(Fold(1, 3, "all"))) == Fold(1, 3, "all")
     with pytest.raises(InputError, match="fold"):
         Fold.from_dict(saved)
 

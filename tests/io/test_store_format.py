@@ -50,6 +50,7 @@ BAD_JSON: dict[str, Callable[[dict[str, Any]], Any]] = {
     "no offsets": lambda d: d.update(type_offsets=[]),
     "names": lambda d: d.update(node_types=[1]),
     "kind": lambda d: d["features"][0].update(kind="pickle"),
+    "list of kinds": lambda d: d["features"][0].update(kind=[]),
     "columns": lambda d: d["features"][0].update(columns="x"),
     "dense": lambda d: d["features"][0].update(kind="dense"),
     "no block": lambda d: d.update(features=[]),

@@ -19,6 +19,7 @@ import zipfile
 import zlib
 from contextlib import ExitStack
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, Self
 
@@ -280,16 +281,13 @@ def as_tensor(array: Array, dtype: str) -> Tensor:
 
 def checksum(folder: Path, name: str, info: ArrayInfo) -> str:
     """The checksum of what is in the file now, read from start to end."""
-    digest = hashlib.sha256()
     path = folder / f"{name}.npy"
     with _open_regular(path) as file:
         _check_header(file, path, info)
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _open_regular(path: Path) -> BinaryIO:
+def _open_regular(path: Path) -> BufferedReader:
     """Open a file that is really in the folder: no link, no pipe, no device."""
     with os_errors(f"{path} cannot be opened as a regular file"):
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))

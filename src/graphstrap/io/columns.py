@@ -164,7 +164,6 @@ def _named_columns(options: TableOptions, roles: Mapping[str, str], rest: str) -
 
 
 def choose_edge_columns(table: Table, options: TableOptions) -> EdgeColumns:
-    """Give each column of the edges table its role."""
     left = _columns_to_read(table, options)
     if len(left) < 2:
         raise InputError(
@@ -182,7 +181,6 @@ def choose_edge_columns(table: Table, options: TableOptions) -> EdgeColumns:
 
 
 def choose_node_columns(table: Table, options: TableOptions) -> NodeColumns:
-    """Give each column of the nodes table its role."""
     left = _columns_to_read(table, options)
     if options.id is None and table.index in left and "id" not in map(str.lower, left):
         options = replace(options, id=table.index)

@@ -157,7 +157,9 @@ def _explain(message: str, *, path: str, action: str) -> str:
         return f"cannot read {path}: its lines end in two ways, as in Windows and as in Unix: save it with one of them"
     if line is None:
         fix = " (if the file is damaged, write or download it again)" if action == "read" else ""
-        return f"cannot {action} {path}: {_first_line(message)}{fix}"
+        lines = [line for line in message.splitlines() if line.strip() and "pending query result" not in line]
+        first = re.sub(r"^((Error|[\w -]+ Error): )+", "", lines[0] if lines else "unknown error").strip()
+        return f"cannot {action} {path}: {first}{fix}"
     file = re.search(r"^ *file = (.+)$", message, re.MULTILINE)
     place = f"{file[1].strip() if file else path}, line {line[1]}"
     cells = re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", message)
@@ -168,12 +170,6 @@ def _explain(message: str, *, path: str, action: str) -> str:
     if "unterminated quote" in message:
         return f"{place}: a quote opens and never closes: fix that line"
     return f"{place}: not a row of a CSV table: fix that line"
-
-
-def _first_line(message: str) -> str:
-    lines = [line for line in message.splitlines() if line.strip() and "pending query result" not in line]
-    line = lines[0] if lines else "unknown error"
-    return re.sub(r"^((Error|[\w -]+ Error): )+", "", line).strip()
 
 
 # Tables: one or several CSV or Parquet files, in the order of their names, that DuckDB reads as one.
@@ -187,7 +183,6 @@ _PANDAS_INDEX = ("__index_level_0__", "Unnamed: 0")
 
 
 def is_called_as_a_table(name: str) -> bool:
-    """Whether a file of this name is read as a table."""
     return name.lower().endswith(_CSV_ENDINGS + _PARQUET_ENDINGS)
 
 
@@ -385,7 +380,12 @@ def _scan(paths: tuple[str, ...], dialect: Dialect | None) -> str:
     files = "[" + ", ".join(quote_text(glob.escape(path)) for path in paths) + "]"
     if dialect is None:
         return f"read_parquet({files}, union_by_name = true, hive_partitioning = false, binary_as_string = true)"
-    return f"read_csv({files}, {dialect.arguments()})"
+    columns = ", ".join(f"{quote_text(name)}: 'VARCHAR'" for name in dialect.names)  # text: `007` stays `007`
+    return (
+        f"read_csv({files}, auto_detect = false, delim = {quote_text(dialect.delimiter)}, quote = '\"', escape = '\"', "
+        f"header = {str(dialect.has_header).lower()}, skip = {dialect.num_lines_skipped}, "
+        f"columns = {{{columns}}}, hive_partitioning = false)"
+    )
 
 
 # How a CSV file is written: its delimiter, its header and the lines before it.
@@ -410,15 +410,6 @@ class Dialect:
     num_lines_skipped: int
     names: tuple[str, ...]
     is_first_nameless: bool = False  # though others have a name: the index of a pandas table
-
-    def arguments(self) -> str:
-        """The arguments of DuckDB's read_csv. Every column is read as text: `007` stays `007`."""
-        columns = ", ".join(f"{quote_text(name)}: 'VARCHAR'" for name in self.names)
-        return (
-            f"auto_detect = false, delim = {quote_text(self.delimiter)}, quote = '\"', escape = '\"', "
-            f"header = {str(self.has_header).lower()}, skip = {self.num_lines_skipped}, "
-            f"columns = {{{columns}}}, hive_partitioning = false"
-        )
 
 
 def find_dialect(path: str) -> Dialect:

@@ -182,8 +182,12 @@ def lock_file(path: Path, *, what: str) -> Iterator[bool]:
     with os_errors(f"{what} cannot be written to"):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
     with os.fdopen(descriptor, "r+", encoding="utf-8", errors="replace") as file:
-        try:
-            is_locked = _lock(file, wait=False)
+        with os_errors(f"{what} cannot be written to"):
+            try:
+                is_locked = _lock(file, wait=False)
+            except BlockingIOError as error:
+                holder = file.read(200).strip() or "another process"
+                raise InputError(f"{what} is in use by {holder}: wait for it, or stop it") from error
             if not path.exists() or not os.path.samestat(os.fstat(descriptor), path.stat()):
                 raise InputError(f"{what} was in use until a moment ago: start again")
             file.truncate(0)
@@ -191,11 +195,6 @@ def lock_file(path: Path, *, what: str) -> Iterator[bool]:
             file.flush()
             if not is_locked:
                 file.close()  # Windows moves no folder with an open file in it
-        except BlockingIOError as error:
-            holder = file.read(200).strip() or "another process"
-            raise InputError(f"{what} is in use by {holder}: wait for it, or stop it") from error
-        except OSError as error:
-            raise InputError(f"{what} cannot be written to: {error.strerror or error}") from error
         yield is_locked
 
 
@@ -346,9 +345,8 @@ def room_for_files(number: int, *, what: str) -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = number + _FILES_FOR_OTHER_USES
     if soft == resource.RLIM_INFINITY or needed <= soft:
-        yield
-        return
-    if hard != resource.RLIM_INFINITY and hard < needed:
+        needed = soft
+    elif hard != resource.RLIM_INFINITY and hard < needed:
         raise InputError(f"{what} needs {needed} open files, and this system allows {hard}: raise `ulimit -Hn`")
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
     try:

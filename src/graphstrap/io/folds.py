@@ -11,7 +11,7 @@ nearly the same size, are the same for every seed, and do not depend on the labe
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -41,9 +41,6 @@ class Fold:
         train, _, test = _labelled_and_test(graph)
         masks = ((train | (folds >= 0)) & ~held_out, held_out, test)
         return replace(graph, splits=Splits(*(mask[:, None] for mask in masks)))
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
     @classmethod
     def from_dict(cls, saved: Any) -> Fold:

@@ -42,7 +42,7 @@ def load_ids(edges: EdgeColumns, nodes: NodeColumns | None) -> None:
         connection.execute(
             "CREATE TEMP TABLE ends AS SELECT source AS id FROM edge_ids UNION SELECT target FROM edge_ids"
         )
-        order = "CAST(id AS BIGINT)" if are_integers(connection, "ends") else "id"
+        order = "CAST(id AS BIGINT)" if _are_integers(connection, "ends") else "id"
         connection.execute(f"CREATE TABLE node_ids AS SELECT id FROM ends ORDER BY {order}")
 
 
@@ -74,7 +74,6 @@ def _kind(type_: str) -> str:
 
 
 def _load_edge_ids(edges: EdgeColumns, *, id_type: str) -> None:
-    """Both ends of all edges."""
     ends = {"source": edges.source, "target": edges.target}
     cells = ", ".join(f"CAST({quote_name(name)} AS {id_type}) AS {end}" for end, name in ends.items())
     edges.table.execute(f"CREATE TABLE edge_ids AS SELECT {cells} FROM {edges.table.scan}")
@@ -112,16 +111,25 @@ def _check_filled(table: Table, loaded: str, columns: dict[str, str], *, what: s
     return int(num_rows)
 
 
-def are_integers(connection: DuckDBPyConnection, name: str) -> bool:
+def _are_integers(connection: DuckDBPyConnection, name: str) -> bool:
     """Whether each id of a table of ids is written as an integer of 64 bits is."""
     return bool(fetch_one(connection, f"SELECT bool_and({_IS_INTEGER}) FROM {name}")[0])
 
 
-def fetch_node_ids(connection: DuckDBPyConnection) -> Array:
-    """The ids in the order of the rows: int64 where each is written as an integer is, otherwise strings."""
-    if are_integers(connection, "node_ids"):
-        return np.asarray(connection.execute("SELECT CAST(id AS BIGINT) AS id FROM node_ids").fetchnumpy()["id"])
-    return np.asarray(connection.execute("SELECT id FROM node_ids").fetchnumpy()["id"]).astype(np.str_)
+class NodeIds:
+    """The ids of all nodes, in the order of the rows: int64 where each is written as an integer is, otherwise text."""
+
+    def __init__(self, connection: DuckDBPyConnection) -> None:
+        self.connection, self.cell, self.dtype = connection, "CAST(id AS BIGINT)", "<i8"
+        self.count, longest = fetch_one(connection, "SELECT count(*), max(length(CAST(id AS VARCHAR))) FROM node_ids")
+        if not _are_integers(connection, "node_ids"):
+            self.cell, self.dtype = "id", f"<U{max(1, longest)}"
+
+    def read(self, begin: int = 0, end: int | None = None) -> Array:
+        """Those of all rows, or from one row up to another."""
+        rows = "" if end is None else f"WHERE rowid >= {begin} AND rowid < {end}"
+        query = f"SELECT {self.cell} AS id FROM node_ids {rows}"
+        return np.asarray(self.connection.execute(query).fetchnumpy()["id"]).astype(self.dtype, copy=False)
 
 
 def count_doubtful_ids(edges: EdgeColumns, nodes: NodeColumns | None) -> int:

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
-from graphstrap.graph.blocks import Features, SparseMatrix
+from graphstrap.graph.blocks import dense
 from graphstrap.io.arrays import Array
 from graphstrap.io.columns import TableOptions, choose_edge_columns, open_tables
 from graphstrap.io.database import connect, open_table
-from graphstrap.io.ids import fetch_node_ids, load_ids, match_edges
+from graphstrap.io.ids import NodeIds, load_ids, match_edges
 from graphstrap.io.tables import read_edges, read_nodes
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ def read_extension(edges: str, nodes: str | None, *, original: Graph, options: T
     with connect() as connection:
         edge_columns, node_columns = open_tables(connection, edges, nodes, options)
         load_ids(edge_columns, node_columns)
-        num_given = len(fetch_node_ids(connection))
+        num_given = NodeIds(connection).count
         _append_ids(connection, original.external_ids)
-        ids = fetch_node_ids(connection)
+        ids = NodeIds(connection).read()
         rows, source, target = match_edges(
             edge_columns, node_columns, ignore_unknown=options.ignore_unknown_nodes, can_name_ends=False
         )
@@ -57,7 +57,7 @@ def read_extension(edges: str, nodes: str | None, *, original: Graph, options: T
     x = None
     if original.x is not None:
         x = torch.zeros(len(ids), original.x.shape[1])
-        x[torch.from_numpy(numbers)] = _dense(original.x)
+        x[torch.from_numpy(numbers)] = dense(original.x).float()
         x[:num_given] = _features_as_in(original, node_fields)
     is_old = np.zeros(len(ids), dtype=bool)
     is_old[numbers] = True
@@ -115,10 +115,6 @@ def _features_as_in(original: Graph, new: dict[str, Any]) -> Tensor:
         raise InputError(f"{trained_on}, but the new nodes have {x.shape[1]}: give the same columns")
     result: Tensor = x
     return result
-
-
-def _dense(x: Features) -> Tensor:
-    return (x.to_dense() if isinstance(x, SparseMatrix) else x).float()
 
 
 def _joined(new: Graph, original: Graph, *, numbers: Tensor) -> Graph:

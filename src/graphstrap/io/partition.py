@@ -69,8 +69,8 @@ def partition(
     report: Report = lambda stage, fraction: None,
 ) -> tuple[Tensor, Cut]:
     """(N,) the part of each node, as uint8 (int16 from 257 parts on), and how good it is."""
-    if not 2 <= num_parts <= min(MAX_PARTS, graph.num_nodes):
-        most = min(MAX_PARTS, graph.num_nodes)
+    most = min(MAX_PARTS, graph.num_nodes)
+    if not 2 <= num_parts <= most:
         raise InputError(f"--partitions must be from 2 to {most}, for {graph.num_nodes:,} nodes: got {num_parts}")
     how = choose_partitioner(how, graph)
     weights = node_bytes(graph)
@@ -134,13 +134,7 @@ def _metis(graph: Graph, weights: Tensor, num_parts: int, *, seed: int) -> Tenso
 
     indptr, indices = graph.indptr, graph.indices
     if not graph.is_symmetric:  # METIS cuts undirected graphs: add what comes from the other side
-        back = graph.transpose
-        both = Graph.from_edges(
-            torch.cat([indices.long(), back.indices.long()]),
-            torch.cat([graph.targets, torch.repeat_interleave(torch.arange(graph.num_nodes), back.indptr.diff())]),
-            num_nodes=graph.num_nodes,
-            directed=True,
-        )
+        both = Graph.from_edges(indices.long(), graph.targets, num_nodes=graph.num_nodes)
         indptr, indices = both.indptr, both.indices
     unit = max(1, min(1000, 2**30 // graph.num_nodes))  # of the mean; METIS adds them up in 32 bits
     scaled = (weights.double() * unit / weights.double().mean()).long().clamp(min=1)

@@ -50,6 +50,7 @@ from graphstrap.io.store_format import (
     check_sizes,
     check_sums,
     checked_value,
+    fits,
     is_size,
     open_block,
     open_graph,
@@ -300,9 +301,6 @@ class PartsInfo:
     def num_parts(self) -> int:
         return len(self.digests)
 
-    def folder_of(self, number: int) -> Path:
-        return self.info.folder / part_name(number)
-
 
 def part_name(number: int) -> str:
     return f"part-{number:05}"
@@ -312,16 +310,16 @@ def read_parts_info(path: str | os.PathLike[str]) -> PartsInfo:
     """Read and check `parts.json`, and the sizes of the arrays beside it."""
     info = read_info(path, file_name=PARTS_FILE, kind=PARTS_FORMAT)
     take = partial(checked_value, info.folder, PARTS_FILE, info.about)
-    classes = take("training_classes", lambda v: v is None or (isinstance(v, list) and all(map(is_size, v))))
+    classes = take("training_classes", lambda v: v is None or fits(v, [is_size]))
     found = PartsInfo(
         info,
         num_edges=take("num_edges", is_size),
         num_classes=take("num_classes", is_size),
         num_relations=take("num_relations", lambda v: is_size(v) and v > 0),
-        fingerprint=take("fingerprint", lambda v: _is_hex(v, 32)),
+        fingerprint=take("fingerprint", partial(_is_hex, 32)),
         training_classes=None if classes is None else tuple(classes),
-        digests=tuple(take("parts", _are_digests)),
-        cut=take("cut", lambda v: isinstance(v, dict)),
+        digests=tuple(take("parts", lambda v: fits(v, [partial(_is_hex, 64)]) and 1 <= len(v) <= MAX_PARTS)),
+        cut=take("cut", dict),
     )
     check_array(info, "part_of", ("|u1" if found.num_parts <= 256 else "<i2",), rows=info.num_nodes)
     check_array(info, "hot", ("<i8",))
@@ -336,7 +334,7 @@ def read_parts_info(path: str | os.PathLike[str]) -> PartsInfo:
 
 def read_part_info(found: PartsInfo, number: int) -> StoreInfo:
     """Read and check a part's JSON, which must be the one that `parts.json` knows, and the sizes of its arrays."""
-    folder, whole = found.folder_of(number), found.info
+    folder, whole = found.info.folder / part_name(number), found.info
     if folder.is_symlink():
         raise InputError(f"{folder} is a link: copy the part itself to its place")
     info = read_info(folder, file_name=PART_FILE, kind=PART_FORMAT)
@@ -358,9 +356,5 @@ def digest_of(folder: Path) -> str:
     return hashlib.sha256(read_bytes(folder / PART_FILE)).hexdigest()
 
 
-def _are_digests(value: Any) -> bool:
-    return isinstance(value, list) and 1 <= len(value) <= MAX_PARTS and all(_is_hex(one, 64) for one in value)
-
-
-def _is_hex(value: Any, length: int) -> bool:
+def _is_hex(length: int, value: Any) -> bool:
     return isinstance(value, str) and re.fullmatch(rf"[0-9a-f]{{{length}}}", value) is not None

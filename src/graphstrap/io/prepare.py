@@ -19,11 +19,11 @@ from torch import Tensor
 from graphstrap.errors import InputError
 from graphstrap.graph.csr import transposed_ranges
 from graphstrap.graph.edge_list import Cleaning, EdgeList, with_reverse_names
-from graphstrap.io.arrays import Array, ArrayWriter, as_tensor, dtype_name
+from graphstrap.io.arrays import Array, ArrayWriter, dtype_name
 from graphstrap.io.database import connect, execute_long, fetch_one, one_line_errors
 from graphstrap.io.store import check_feature_dtype
 from graphstrap.io.store_format import Report, StoreBuilder, build_store, edge_type_dtype
-from graphstrap.io.write_features import FeatureJob, derive_blocks, write_block
+from graphstrap.io.write_features import BlockWriter
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -107,11 +107,7 @@ class Layout:
 
 
 def make_store(
-    to: str,
-    read: Callable[[StoreBuilder, DuckDBPyConnection], Layout],
-    *,
-    job: PrepareOptions,
-    report: Report,
+    to: str, read: Callable[[StoreBuilder, DuckDBPyConnection], Layout], *, job: PrepareOptions, report: Report
 ) -> None:
     """Make a store of what `read` writes and tells."""
     with build_store(to, overwrite=job.overwrite) as builder:
@@ -121,13 +117,12 @@ def make_store(
             layout = read(builder, connection)
             cleaning, edge_type_names = _write_edges(connection, builder, layout, job, report)
         _write_transpose(builder, layout.num_nodes, max_edges=job.free_bytes // 4 // 96, report=report)
-        features = FeatureJob(job.feature_dtype, job.pca, job.chunk_bytes)
+        features = BlockWriter(builder, report, job.feature_dtype, job.pca, job.chunk_bytes)
         blocks = [
-            None if raw is None else write_block(builder, f"features.{t}", raw, features, report)
-            for t, raw in enumerate(layout.raw_features)
+            None if raw is None else features.write(f"features.{t}", raw) for t, raw in enumerate(layout.raw_features)
         ]
         if job.derive_features:
-            blocks = derive_blocks(builder, blocks, layout.type_offsets, features, report)
+            blocks = features.derive(blocks, layout.type_offsets)
         is_projected = any(name.endswith(".pca_mean") for name in builder.arrays)
         builder.finish(
             {
@@ -217,17 +212,14 @@ def _sorted_chunks(
 
 
 def _edge_list(layout: Layout, columns: dict[str, Array]) -> EdgeList:
-    def array(name: str) -> Tensor | None:
-        found = layout.edge_arrays.get(name)
-        return None if found is None else torch.from_numpy(found[columns["row"]])
-
+    arrays = {name: torch.from_numpy(array[columns["row"]]) for name, array in layout.edge_arrays.items()}
     return EdgeList(
         source=torch.from_numpy(columns["source"]),
         target=torch.from_numpy(columns["target"]),
         types=torch.from_numpy(columns["type"].astype(np.int64)) if layout.edge_type_names else None,
-        weights=array("edge_weights"),
-        times=array("edge_times"),
-        columns=array("edge_columns"),
+        weights=arrays.get("edge_weights"),
+        times=arrays.get("edge_times"),
+        columns=arrays.get("edge_columns"),
         is_reverse=torch.from_numpy(columns["is_reverse"]),
     )
 
@@ -250,7 +242,7 @@ class _StartWriter:
 
 def _write_transpose(builder: StoreBuilder, num_nodes: int, *, max_edges: int, report: Report) -> None:
     """Write out-edges from the in-edges that are written already."""
-    indptr, indices = (as_tensor(builder.read(name), "") for name in ("indptr", "indices"))
+    indptr, indices = builder.read_tensor("indptr"), builder.read_tensor("indices")
     with (
         builder.array("out_indptr", dtype="<i8") as starts,
         builder.array("out_indices", dtype=dtype_name(indices)) as ends,

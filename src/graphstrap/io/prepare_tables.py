@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
+from itertools import compress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +19,7 @@ from graphstrap.errors import InputError
 from graphstrap.io.arrays import Array, ArrayWriter, open_array
 from graphstrap.io.columns import EdgeColumns, NodeColumns, TableOptions, open_tables
 from graphstrap.io.database import TableCopy, execute_long, fetch_one
-from graphstrap.io.ids import are_integers, check_known, count_doubtful_ids, load_ids
+from graphstrap.io.ids import NodeIds, check_known, count_doubtful_ids, load_ids
 from graphstrap.io.prepare import Layout, PrepareOptions, make_store
 from graphstrap.io.store_format import Report, StoreBuilder
 from graphstrap.io.tables import edge_readers, node_readers, read_rows
@@ -52,16 +54,14 @@ def prepare_tables(
 ) -> None:
     """Make a store of a table of edges and, where there is one, a table of nodes."""
     job = job or PrepareOptions()
-
-    def read(builder: StoreBuilder, connection: DuckDBPyConnection) -> Layout:
-        return _read_tables(builder, connection, edges, nodes, options, job, report)
-
+    read = partial(_read_tables, edges=edges, nodes=nodes, options=options, job=job, report=report)
     make_store(to, read, job=job, report=report)
 
 
 def _read_tables(
     builder: StoreBuilder,
     connection: DuckDBPyConnection,
+    *,
     edges: str,
     nodes: str | None,
     options: TableOptions,
@@ -79,7 +79,7 @@ def _read_tables(
     load_ids(edge_columns, node_columns)
     layout = Layout(edges, raw_features=[None], directed=options.directed, edge_column_names=edge_columns.numbers)
     layout.num_ids_in_both = count_doubtful_ids(edge_columns, node_columns)
-    ids = _NodeIds(connection)
+    ids = NodeIds(connection)
     type_code = edge_code = None
     if node_copy is None or node_columns is None:
         layout.type_offsets, step = (0, ids.count), job.chunk_bytes // 512
@@ -125,26 +125,12 @@ class _Scratch:
 # ---- nodes -----------------------------------------------------------------------------------------------------------
 
 
-class _NodeIds:
-    """The external ids of all nodes: int64 where each is written as an integer is, otherwise text."""
-
-    def __init__(self, connection: DuckDBPyConnection) -> None:
-        self.connection, self.cell, self.dtype = connection, "CAST(id AS BIGINT)", "<i8"
-        self.count, longest = fetch_one(connection, "SELECT count(*), max(length(CAST(id AS VARCHAR))) FROM node_ids")
-        if not are_integers(connection, "node_ids"):
-            self.cell, self.dtype = "id", f"<U{max(1, longest)}"
-
-    def read(self, begin: int, end: int) -> Array:
-        query = f"SELECT {self.cell} AS id FROM node_ids WHERE rowid >= {begin} AND rowid < {end}"
-        return np.asarray(self.connection.execute(query).fetchnumpy()["id"]).astype(self.dtype)
-
-
 def _write_nodes(
     layout: Layout,
     builder: StoreBuilder,
     copy: TableCopy,
     columns: NodeColumns,
-    ids: _NodeIds,
+    ids: NodeIds,
     chunk_bytes: int,
     report: Report,
 ) -> str | None:
@@ -158,7 +144,7 @@ def _write_nodes(
     counts, names = np.zeros(num_types, dtype=np.int64), set[str]()
     scratch = _Scratch(builder)
     features = _FeatureWriter(scratch, copy, columns.features, num_types)
-    step = max(1, chunk_bytes // (64 + 48 * features.width))
+    step = max(1, chunk_bytes // (512 + 48 * features.width))  # an id, and what becomes of it, is up to 512 bytes
 
     def chunks() -> Iterator[tuple[TableCopy, list[Array]]]:
         """Successive rows of the table, and which of them are nodes of each type."""
@@ -182,20 +168,17 @@ def _write_nodes(
         names |= set(arrays)
         features.write(rows, rows_by_type)
         report("reading nodes", rows.end / copy.end)
-    for name in names:
-        _join_types(builder, name, [scratch.read(f"{name}.of.{t}") for t in range(num_types)])
+    for name in names:  # rows came for all types in turn, and stand type by type in the end
+        first, *others = (scratch.read(f"{name}.of.{t}") for t in range(num_types))
+        with builder.array(name, dtype=first.dtype.str, columns=first.shape[1:]) as final:
+            for array in (first, *others):
+                for begin in range(0, len(array), 1 << 20):
+                    final.append(array[begin : begin + (1 << 20)])
+        for t in range(num_types):
+            scratch.writers[f"{name}.of.{t}"].path.unlink()
     layout.raw_features, layout.feature_names = features.finish()
     layout.type_offsets = (0, *np.cumsum(counts).tolist())
     return type_code
-
-
-def _join_types(builder: StoreBuilder, name: str, arrays: list[Array]) -> None:
-    """Rows come for all types in turn, and stand type by type in the end."""
-    with builder.array(name, dtype=arrays[0].dtype.str, columns=arrays[0].shape[1:]) as final:
-        for t, array in enumerate(arrays):
-            for begin in range(0, len(array), 1 << 20):
-                final.append(array[begin : begin + (1 << 20)])
-            (builder.scratch / f"{name}.of.{t}.npy").unlink()
 
 
 class _FeatureWriter:
@@ -218,7 +201,7 @@ class _FeatureWriter:
     def write(self, rows: TableCopy, rows_by_type: list[Array]) -> None:
         columns = read_columns(rows, self.kinds)
         used = [
-            [column for column, is_one in zip(columns, is_used, strict=True) if is_one and len(of_type)]
+            list(compress(columns, is_used)) if len(of_type) else []
             for is_used, of_type in zip(self.is_used, rows_by_type, strict=True)
         ]
         for t, arrays in enumerate(take_columns(rows, used, rows_by_type)):

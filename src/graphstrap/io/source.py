@@ -87,7 +87,8 @@ class Source:
     def _check_files(self) -> None:
         """The files that a run was trained on may have moved since."""
         for path in (self.dataset, self.edges, self.nodes) if self.run else ():
-            if path is not None and os.path.isabs(path) and not _is_there(path):
+            is_there = path is None or os.path.exists(path) or glob.glob(path, recursive=True)
+            if path is not None and os.path.isabs(path) and not is_there:
                 more = "; `embed` also takes the tables with --edges and --nodes" if self.nodes else ""
                 raise InputError(
                     f"{path} does not exist any more, and {self.run} was trained on it: put it back, or write its new "
@@ -96,7 +97,7 @@ class Source:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON, with paths that hold from every folder."""
-        fold = {} if self.fold is None else {"fold": self.fold.to_dict()}
+        fold = {} if self.fold is None else {"fold": asdict(self.fold)}
         if self.dataset is not None:
             is_path = find_reader(self.dataset) is not None
             return {"dataset": os.path.abspath(self.dataset) if is_path else self.dataset, **fold}
@@ -119,7 +120,3 @@ class Source:
             raise InputError(
                 "the run folder does not say where its graph came from: give --edges and --nodes"
             ) from error
-
-
-def _is_there(path: str) -> bool:
-    return os.path.exists(path) or bool(glob.glob(path, recursive=True))

@@ -71,7 +71,6 @@ class StoreBuilder:
             self.arrays[name] = writer.close()
 
     def scratch_array(self, name: str, *, dtype: str, columns: tuple[int, ...] = ()) -> ArrayWriter:
-        """An array for the time of the build."""
         writer = ArrayWriter(self.scratch / f"{name}.npy", dtype=dtype, columns=columns)
         return self.open_files.enter_context(writer)
 
@@ -101,6 +100,10 @@ class StoreBuilder:
     def read(self, name: str) -> Array:
         """A finished array, memory-mapped."""
         return open_array(self.folder, name, self.arrays[name])
+
+    def read_tensor(self, name: str) -> Tensor:
+        """The same as a tensor, which nothing may write to."""
+        return as_tensor(self.read(name), self.arrays[name].dtype)
 
     def finish(self, about: dict[str, Any]) -> None:
         """Write what describes the store: from then on the folder is one."""
@@ -213,24 +216,18 @@ def read_info(path: str | os.PathLike[str], *, file_name: str = STORE_FILE, kind
     if version != VERSION:
         refuse(folder, f"has version {version!r:.100} where this program reads {VERSION}: prepare it again")
     take = partial(checked_value, folder, file_name, described)
-
-    def names(key: str) -> tuple[str, ...]:
-        return tuple(take(key, _are_names))
-
+    names = ["node_types", "edge_type_names", "edge_column_names"]
+    names += [name for name in ("class_names", "feature_names") if described.get(name) is not None]
     info = StoreInfo(
         folder,
         facts={
-            "name": take("name", lambda v: isinstance(v, str)),
+            "name": take("name", str),
             "type_offsets": tuple(take("type_offsets", _are_offsets)),
             "graph_offsets": tuple(take("graph_offsets", lambda v: v is None or _are_offsets(v)) or ()),
-            "node_types": names("node_types"),
-            "class_names": None if described.get("class_names") is None else names("class_names"),
-            "feature_names": None if described.get("feature_names") is None else names("feature_names"),
-            "edge_type_names": names("edge_type_names"),
-            "edge_column_names": names("edge_column_names"),
             "cleaning": Cleaning(**take("cleaning", _is_cleaning)),
+            **{name: tuple(take(name, [str])) for name in names},
         },
-        blocks=tuple(None if b is None else (b["kind"], b["columns"]) for b in take("features", _are_blocks)),
+        blocks=tuple(None if b is None else (b["kind"], b["columns"]) for b in take("features", [_is_block])),
         arrays={
             name: ArrayInfo(a["dtype"], tuple(a["shape"]), a["sha256"])
             for name, a in take("arrays", _are_arrays).items()
@@ -246,14 +243,21 @@ def refuse(folder: Path, problem: str) -> NoReturn:
     raise InputError(f"the store {folder} {problem}")
 
 
-def checked_value(
-    folder: Path, file_name: str, described: dict[str, Any], key: str, is_good: Callable[[Any], bool]
-) -> Any:
-    """What the JSON says under a key; it must pass a check."""
+def checked_value(folder: Path, file_name: str, described: dict[str, Any], key: str, form: Any) -> Any:
+    """What the JSON says under a key, in the form that `fits` knows."""
     value = described.get(key)
-    if not is_good(value):
+    if not fits(value, form):
         refuse(folder, f"is damaged: {key} in {file_name} is missing or wrong: {COPY_IT}")
     return value
+
+
+def fits(value: Any, form: Any) -> bool:
+    """Whether a value of JSON has a form: a type, a list of one form, a dict with a form for each key, or a test."""
+    if isinstance(form, list):
+        return isinstance(value, list) and all(fits(item, form[0]) for item in value)
+    if isinstance(form, dict):
+        return isinstance(value, dict) and all(fits(value.get(key), one) for key, one in form.items())
+    return type(value) is form if isinstance(form, type) else bool(form(value))
 
 
 def _read_json(folder: Path, file_name: str) -> dict[str, Any]:
@@ -274,21 +278,11 @@ def is_size(value: Any) -> bool:
 
 
 def _are_offsets(value: Any) -> bool:
-    good = isinstance(value, list) and len(value) >= 2 and all(map(is_size, value))
-    return good and value[0] == 0 and value == sorted(value)
+    return fits(value, [is_size]) and len(value) >= 2 and value[0] == 0 and value == sorted(value)
 
 
-def _are_names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) for name in value)
-
-
-def _are_blocks(value: Any) -> bool:
-    def is_block(block: Any) -> bool:
-        return block is None or (
-            isinstance(block, dict) and block.get("kind") in _MEMBERS and is_size(block.get("columns"))
-        )
-
-    return isinstance(value, list) and all(map(is_block, value))
+def _is_block(value: Any) -> bool:
+    return value is None or fits(value, {"kind": list(_MEMBERS).__contains__, "columns": is_size})
 
 
 def _is_cleaning(value: Any) -> bool:
@@ -297,19 +291,15 @@ def _is_cleaning(value: Any) -> bool:
 
 
 def _are_arrays(value: Any) -> bool:
-    def is_array(name: str, array: Any) -> bool:
-        return (
-            re.fullmatch(_ARRAY_NAMES, name) is not None
-            and isinstance(array, dict)
-            and isinstance(array.get("dtype"), str)
-            and re.fullmatch(_DTYPES, array["dtype"]) is not None
-            and isinstance(array.get("shape"), list)
-            and 1 <= len(array["shape"]) <= 2
-            and all(map(is_size, array["shape"]))
-            and isinstance(array.get("sha256"), str)
-        )
+    names_fit = isinstance(value, dict) and all(re.fullmatch(_ARRAY_NAMES, name) for name in value)
+    return names_fit and all(fits(array, _ARRAY) for array in value.values())
 
-    return isinstance(value, dict) and all(is_array(name, array) for name, array in value.items())
+
+_ARRAY = {
+    "dtype": lambda v: isinstance(v, str) and re.fullmatch(_DTYPES, v),
+    "shape": lambda v: fits(v, [is_size]) and 1 <= len(v) <= 2,
+    "sha256": str,
+}
 
 
 def open_tensor(info: StoreInfo, name: str) -> Tensor:
@@ -375,29 +365,26 @@ def check_sums(infos: list[StoreInfo], progress: Callable[[int, int], None]) -> 
 def check_sizes(info: StoreInfo, *, num_ids: int | None = None) -> None:
     """Check the type and shape of every array before any is mapped; edges come from `num_ids` nodes, or from those that
     there are."""
-    if "indptr" not in info.arrays or "indices" not in info.arrays:
+    if not {"indptr", "indices"} <= set(info.arrays):
         info.refuse(f"is damaged: it has no edges: {COPY_IT}")
     num_nodes, num_edges = info.num_nodes, info.num_edges
     index_type = "<i4" if (num_nodes if num_ids is None else num_ids) < 2**31 else "<i8"
-    for name, rows, dtypes, axes in (
-        ("indptr", num_nodes + 1, ("<i8",), (1,)),
-        ("out_indptr", num_nodes + 1, ("<i8",), (1,)),
-        ("indices", num_edges, (index_type,), (1,)),
-        ("out_indices", num_edges, (index_type,), (1,)),
-        ("out_positions", num_edges, ("<i8",), (1,)),
-        ("train", num_nodes, ("|b1",), (2,)),
-        ("val", num_nodes, ("|b1",), (2,)),
-        ("test", num_nodes, ("|b1",), (2,)),
-        ("labels", num_nodes, ("<i8", "|u1"), (1, 2)),
-        ("node_times", num_nodes, ("<i", "<f"), (1,)),
-        ("ids", num_nodes, ("<i8", "<U"), (1,)),
-        ("edge_types", num_edges, ("|u1", "<i8"), (1,)),
-        ("edge_weights", num_edges, ("<f4",), (1,)),
-        ("edge_times", num_edges, ("<i", "<f"), (1,)),
-        ("edge_columns", num_edges, ("<f4",), (2,)),
+    for names, rows, dtypes, axes in (
+        (("indptr", "out_indptr"), num_nodes + 1, ("<i8",), (1,)),
+        (("indices", "out_indices"), num_edges, (index_type,), (1,)),
+        (("out_positions",), num_edges, ("<i8",), (1,)),
+        (SPLITS, num_nodes, ("|b1",), (2,)),
+        (("labels",), num_nodes, ("<i8", "|u1"), (1, 2)),
+        (("node_times",), num_nodes, ("<i", "<f"), (1,)),
+        (("ids",), num_nodes, ("<i8", "<U"), (1,)),
+        (("edge_types",), num_edges, ("|u1", "<i8"), (1,)),
+        (("edge_weights",), num_edges, ("<f4",), (1,)),
+        (("edge_times",), num_edges, ("<i", "<f"), (1,)),
+        (("edge_columns",), num_edges, ("<f4",), (2,)),
     ):
-        if name in info.arrays:
-            check_array(info, name, dtypes, rows=rows, axes=axes)
+        for name in names:
+            if name in info.arrays:
+                check_array(info, name, dtypes, rows=rows, axes=axes)
     for number, block in enumerate(info.blocks):
         if block is not None:
             rows = info.type_offsets[number + 1] - info.type_offsets[number]
@@ -405,7 +392,6 @@ def check_sizes(info: StoreInfo, *, num_ids: int | None = None) -> None:
 
 
 def check_block(info: StoreInfo, name: str, kind: str, columns: int, *, rows: int) -> None:
-    """Check the type and shape of the arrays of a feature block."""
     if kind == "sparse":
         check_array(info, f"{name}.indptr", ("<i8",), rows=rows + 1)
         check_array(info, f"{name}.indices", ("<i4",))

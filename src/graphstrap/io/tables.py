@@ -33,7 +33,7 @@ from graphstrap.graph import Graph, Splits
 from graphstrap.io.arrays import Array
 from graphstrap.io.columns import EdgeColumns, NodeColumns, TableOptions, choose_node_columns, open_tables
 from graphstrap.io.database import Table, connect, fetch_one, open_table, quote_name, quote_text
-from graphstrap.io.ids import count_doubtful_ids, fetch_node_ids, load_ids, match_edges
+from graphstrap.io.ids import NodeIds, count_doubtful_ids, load_ids, match_edges
 from graphstrap.io.store_format import SPLITS
 from graphstrap.io.values import (
     bad_cell,
@@ -81,7 +81,7 @@ def read_tables(
     with connect() as connection:
         edge_columns, node_columns = open_tables(connection, edges, nodes, options)
         load_ids(edge_columns, node_columns)
-        ids = fetch_node_ids(connection)
+        ids = NodeIds(connection).read()
         rows, source, target = match_edges(edge_columns, node_columns, ignore_unknown=options.ignore_unknown_nodes)
         num_unknown = fetch_one(connection, "SELECT count(*) FROM edge_ids")[0] - len(rows)
         num_in_both = count_doubtful_ids(edge_columns, node_columns)
@@ -218,21 +218,14 @@ def read_ignored_columns(nodes: str, ids: Array, *, options: TableOptions, limit
     They come for the nodes with these ids, in their order.
     """
 
-    def texts(column: Array) -> list[str]:
-        return ["" if value is None else str(value) for value in column.tolist()]  # a masked cell becomes None
-
     with connect() as connection:
         table = open_table(connection, nodes)
         id_column, ignored = choose_node_columns(table, options).id, {name.lower() for name in options.ignore_columns}
         names = [name for name in table.columns if name.lower() in ignored and name != id_column][:limit]
         if not names:
             return {}
-        wanted = {"id": id_column} | {f"c{index}": name for index, name in enumerate(names)}
-        found = table.fetch({key: f"CAST({quote_name(name)} AS VARCHAR)" for key, name in wanted.items()})
-    row_of = {text: row for row, text in enumerate(texts(found["id"]))}
-    rows = [row_of.get(text, -1) for text in map(str, ids.tolist())]
-    columns = {name: texts(found[f"c{index}"]) for index, name in enumerate(names)}
-    return {
-        name: np.array([column[row] if row >= 0 else "" for row in rows], dtype=np.str_)
-        for name, column in columns.items()
-    }
+        cells = {name: f"coalesce(CAST({quote_name(name)} AS VARCHAR), '')" for name in (id_column, *names)}
+        found = {name: np.asarray(column).tolist() for name, column in table.fetch(cells).items()}
+    row_of = {text: row for row, text in enumerate(found[id_column])}
+    rows = [row_of.get(str(one)) for one in ids.tolist()]
+    return {name: np.array(["" if row is None else found[name][row] for row in rows], dtype=np.str_) for name in names}

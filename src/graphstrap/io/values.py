@@ -278,7 +278,6 @@ def check_cells(table: Table, name: str, *, is_good: Array, wanted: str) -> None
 
 
 def bad_cell(table: Table, name: str, *, row: int, wanted: str) -> InputError:
-    """The error for one cell that is not what it should be."""
     return InputError(f"column {name!r} is {table.cell(row, name)} in {table.place(row)}, not {wanted}")
 
 

@@ -87,16 +87,18 @@ def write_parts(
         classes = None
         if training_labels is not None:
             classes = torch.unique(training_labels[training_labels >= 0]).tolist()
-        facts = {
-            "num_edges": graph.num_edges,
-            "num_classes": graph.num_classes,
-            "num_relations": num_relations,
-            "training_classes": classes,
-            "fingerprint": graph.fingerprint,
-            "parts": digests,
-            "cut": cut,
-        }
-        builder.finish({**describe(graph, graph.features), **facts})
+        builder.finish(
+            describe(graph, graph.features)
+            | {
+                "num_edges": graph.num_edges,
+                "num_classes": graph.num_classes,
+                "num_relations": num_relations,
+                "training_classes": classes,
+                "fingerprint": graph.fingerprint,
+                "parts": digests,
+                "cut": cut,
+            }
+        )
 
 
 def time_codes(times: Tensor) -> Tensor:
