@@ -236,17 +236,14 @@ def _find_roles(
     table: Table, options: TableOptions, usual: Mapping[str, str], left: list[str]
 ) -> dict[str, str | None]:
     """For each role the column that the option names, else the one that has the usual name and no other role."""
-    roles: dict[str, str] = {}
-    for role in usual:
-        if (asked := getattr(options, role)) is not None:
-            name = _find(table, asked, role)
-            if name in roles:
-                raise InputError(
-                    f"column {name!r} of {table.name} cannot be both {roles[name]} and {role}: name another one"
-                )
-            roles[name] = role
-    named = {role: name for name, role in roles.items()}
-    free = {name.lower(): name for name in left if name not in roles}
+    named = {role: _find(table, asked, role) for role in usual if (asked := getattr(options, role)) is not None}
+    role_of: dict[str, str] = {}
+    for role, name in named.items():
+        if role_of.setdefault(name, role) != role:
+            raise InputError(
+                f"column {name!r} of {table.name} cannot be both {role_of[name]} and {role}: name another one"
+            )
+    free = {name.lower(): name for name in left if name not in role_of}
     return {role: named.get(role) or free.get(word) for role, word in usual.items()}
 
 
