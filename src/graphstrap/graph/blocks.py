@@ -238,8 +238,8 @@ def encodable(block: Raw) -> Features:
     return block.float() if isinstance(block, Tensor) else block
 
 
-def dense(block: Features) -> Tensor:
-    return block.to_dense() if isinstance(block, SparseMatrix) else block
+def dense(block: Block) -> Tensor:
+    return block if isinstance(block, Tensor) else block.to_dense()
 
 
 def take_rows(block: Block, rows: Tensor | slice) -> Features:
