@@ -22,8 +22,7 @@ from graphstrap.graph.keep import child_seed, hash32
 
 # Drawing without a generator: every draw is a hash of what it is for, so any part of a graph can be made alone.
 #
-# Uniform numbers become skewed ones by products and square roots only, which have the same bits on every device.
-
+# Uniform numbers become skewed ones by products only, which have the same bits on every device.
 
 Table = np.ndarray[Any, Any]
 
@@ -34,13 +33,12 @@ def uniform(ids: Tensor, seed: int) -> Tensor:
     return (word.double() + 0.5) * 2.0**-32
 
 
-def skewed(u: Tensor, power: float) -> Tensor:
-    """u ** power for a multiple of one half."""
-    whole, root = divmod(power, 1.0)
-    result = torch.ones_like(u)
-    for _ in range(int(whole)):
+def skewed(u: Tensor, power: int) -> Tensor:
+    """u ** power, as products."""
+    result = u
+    for _ in range(power - 1):
         result = result * u
-    return result * u.sqrt() if root else result
+    return result
 
 
 def below(u: Tensor, count: Tensor | int) -> Tensor:
@@ -126,14 +124,10 @@ class Layout:
         years = starts[:: shares.shape[1]]
         return cls(torch.from_numpy(starts).to(device), Shuffle.of(years, seed, device=device))
 
-    @property
-    def num_topics(self) -> int:
-        return (len(self.starts) - 1) // NUM_YEARS
-
     def cell_of(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """The year, from 0, and the topic of each id."""
         cell = torch.searchsorted(self.starts, self.place_of(ids), right=True) - 1
-        return cell // self.num_topics, cell % self.num_topics
+        return cell // NUM_CLASSES, cell % NUM_CLASSES
 
     def place_of(self, ids: Tensor) -> Tensor:
         return self.shuffles.back(ids, self._year_of(ids))
@@ -247,7 +241,7 @@ _UNCITING = 0.30  # papers without references
 _REFERENCES, _REFERENCES_SPREAD = 11.3, 0.9  # of the others: median-like size and spread of a log-normal
 _COAUTHORS, _COAUTHORS_SPREAD = 1.785, 0.9
 _AFFILIATIONS = (0.6992, 0.2468, 0.044, 0.010)  # chance of 0, 1, 2, 3
-_CITED_POWER, _AUTHOR_POWER, _INSTITUTION_POWER = 3.0, 2.0, 2.0
+_CITED_POWER, _AUTHOR_POWER, _INSTITUTION_POWER = 3, 2, 2
 _SAME_TOPIC, _SAME_FIELD = 0.70, 0.88  # up to the first: the same topic; up to the second: its field; else any
 
 _AMONG_LABELLED = 0.25
@@ -268,7 +262,7 @@ def draw_cites(plan: Plan, papers: Tensor) -> tuple[Tensor, Tensor]:
     then = torch.where(then < 0, below(uniform(keys, branch + 2), year + 1), then)
     u = uniform(keys, branch + 3)
     cited = _member(plan.papers, then, other, u, _CITED_POWER)
-    cell = then * plan.papers.num_topics + other
+    cell = then * NUM_CLASSES + other
     place = plan.labelled_starts[cell] + below(u, plan.labelled_counts[cell].clamp(min=1))
     among = (
         plan.has_label(papers)[owner] & (plan.labelled_counts[cell] > 0) & (uniform(keys, branch + 6) < _AMONG_LABELLED)
@@ -321,9 +315,9 @@ def _other_topic(plan: Plan, topic: Tensor, keys: Tensor, branch: int) -> Tensor
     return torch.where(which < _SAME_TOPIC, topic, torch.where(which < _SAME_FIELD, in_field, anywhere))
 
 
-def _member(layout: Layout, year: Tensor, topic: Tensor, u: Tensor, power: float) -> Tensor:
+def _member(layout: Layout, year: Tensor, topic: Tensor, u: Tensor, power: int) -> Tensor:
     """A node of a (year, topic), the first places most often; -1 where there is none."""
-    cell = year * layout.num_topics + topic
+    cell = year * NUM_CLASSES + topic
     start = layout.starts[cell]
     count = layout.starts[cell + 1] - start
     place = start + below(skewed(u, power), count.clamp(min=1))
