@@ -5,7 +5,6 @@ What breaks a rule is an InputError that names the key, what it takes and what i
 
 from __future__ import annotations
 
-import difflib
 import json
 import operator
 import tomllib
@@ -25,17 +24,6 @@ _ACCEPTED: dict[Any, Any] = {int: Integral, float: Real, bool: (bool, np.bool_),
 def setting(default: Any, **rules: Any) -> Any:
     """A field with its rules: `choices` (and `advice` beyond them), `low` and `high` (both inclusive)."""
     return field(default=default, metadata=rules)
-
-
-def check_key(key: str, known: list[str]) -> None:
-    if key not in known:
-        raise InputError(f"there is no setting {key!r}{nearest(key, known)}")
-
-
-def nearest(word: str, known: list[str]) -> str:
-    """A hint to the known word that is most like this one; nothing if none is."""
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.4)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def checked_value(key: str, value: Any, kind: Any, rules: Mapping[str, Any]) -> Any:
