@@ -19,15 +19,7 @@ import torch
 from torch import Tensor
 
 from graphstrap.errors import InputError
-from graphstrap.graph.blocks import (
-    Block,
-    Features,
-    Move,
-    SparseMatrix,
-    block_tensors,
-    readable,
-    row_starts,
-)
+from graphstrap.graph.blocks import Block, Features, Movable, SparseMatrix, block_tensors, readable, row_starts
 from graphstrap.graph.edge_list import (
     Cleaning,
     EdgeList,
@@ -48,12 +40,9 @@ class Transpose(NamedTuple):
     indices: Tensor  # (E,) destinations
     edge_positions: Tensor  # (E,) int64
 
-    def map(self, move: Move) -> Transpose:
-        return Transpose(*(move(column) for column in self))
-
 
 @dataclass(frozen=True, eq=False)
-class Splits:
+class Splits(Movable):
     """Published train, validation and test nodes: boolean masks of shape (N, S), one column per split."""
 
     train: Tensor
@@ -64,12 +53,9 @@ class Splits:
     def num_splits(self) -> int:
         return int(self.train.shape[1])
 
-    def map(self, move: Move) -> Splits:
-        return Splits(move(self.train), move(self.val), move(self.test))
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Graph:
+class Graph(Movable):
     """A directed graph, as a value: nothing mutates it.
 
     Args:
@@ -347,8 +333,7 @@ class Graph:
         device = torch.device(device)
         if device == self.device or (device.type == self.device.type == "cuda" and device.index is None):
             return self
-        moved = {f.name: _moved(getattr(self, f.name), lambda tensor: tensor.to(device)) for f in fields(self)}
-        return replace(self, **moved)
+        return self.map(lambda tensor: tensor.to(device))
 
     # ---- identity ----------------------------------------------------------------------------------------------------
 
@@ -379,15 +364,6 @@ class Graph:
             f"Graph({self.name!r}: {several}{self.num_nodes:,} nodes, {self.num_edges:,} directed edges, "
             f"features {list(self.num_features)}, {self.num_classes} classes)"
         )
-
-
-def _moved(value: Any, move: Move) -> Any:
-    """A field of a graph with every tensor in it moved."""
-    if isinstance(value, Tensor):
-        return move(value)
-    if hasattr(value, "map"):
-        return value.map(move)
-    return tuple(_moved(item, move) for item in value) if isinstance(value, tuple) else value
 
 
 def as_features(x: Any) -> Features | None:
