@@ -46,11 +46,6 @@ def below(u: Tensor, count: Tensor | int) -> Tensor:
     return torch.minimum((u * count).long(), torch.as_tensor(count, device=u.device) - 1)
 
 
-def by_quantile(u: Tensor, table: Tensor) -> Tensor:
-    """The entry of a table of equally likely values."""
-    return table[below(u, len(table))]
-
-
 def signs(seed: int, *shape: int) -> Table:
     """An array of +1 and -1."""
     word: Table = hash32(np.arange(math.prod(shape), dtype=np.int64), seed)
@@ -252,12 +247,10 @@ Draw = Callable[[Plan, Tensor], tuple[Tensor, Tensor]]
 def draw_cites(plan: Plan, papers: Tensor) -> tuple[Tensor, Tensor]:
     """(draws of each paper, the paper cited by each draw, -1 for none). Cited papers have smaller ids."""
     branch = plan.branch(10)
-    counts = by_quantile(uniform(papers, branch), _table("references", plan.device))
-    owner, keys = _spread(papers, counts)
-    year, topic = plan.papers.cell_of(papers)
-    year, topic = year[owner], topic[owner]
+    counts = _pick("references", papers, branch)
+    owner, keys, year, topic = _spread(plan.papers, papers, counts)
     other = _other_topic(plan, topic, keys, branch)
-    lag = by_quantile(uniform(keys, branch + 1), _table("lags", plan.device))
+    lag = _pick("lags", keys, branch + 1)
     then = year - lag
     then = torch.where(then < 0, below(uniform(keys, branch + 2), year + 1), then)
     u = uniform(keys, branch + 3)
@@ -274,16 +267,14 @@ def draw_cites(plan: Plan, papers: Tensor) -> tuple[Tensor, Tensor]:
 def draw_writers(plan: Plan, papers: Tensor) -> tuple[Tensor, Tensor]:
     """(draws of each paper, the author of each draw, -1 for none)."""
     branch = plan.branch(11)
-    counts = 1 + by_quantile(uniform(papers, branch), _table("coauthors", plan.device))
-    owner, keys = _spread(papers, counts)
+    counts = 1 + _pick("coauthors", papers, branch)
+    owner, keys, year, topic = _spread(plan.papers, papers, counts)
     is_first = keys % MAX_DRAWS == 0
     num_papers, num_authors, _ = plan.sizes
     places = plan.papers.place_of(papers)
     debut = plan.authors.id_of(places * num_authors // num_papers)
-    year, topic = plan.papers.cell_of(papers)
-    year, topic = year[owner], topic[owner]
     other = _other_topic(plan, topic, keys, branch)
-    began = (year - by_quantile(uniform(keys, branch + 1), _table("careers", plan.device))).clamp(min=0)
+    began = (year - _pick("careers", keys, branch + 1)).clamp(min=0)
     author = _member(plan.authors, began, other, uniform(keys, branch + 3), _AUTHOR_POWER)
     return counts, torch.where(is_first, debut[owner], author)
 
@@ -291,20 +282,20 @@ def draw_writers(plan: Plan, papers: Tensor) -> tuple[Tensor, Tensor]:
 def draw_institutions(plan: Plan, authors: Tensor) -> tuple[Tensor, Tensor]:
     """(draws of each author, the institution of each draw)."""
     branch, num_institutions = plan.branch(12), plan.sizes[2]
-    counts = by_quantile(uniform(authors, branch), _table("affiliations", plan.device))
-    owner, keys = _spread(authors, counts)
+    counts = _pick("affiliations", authors, branch)
+    _, keys, _, topic = _spread(plan.authors, authors, counts)
     rank = below(skewed(uniform(keys, branch + 1), _INSTITUTION_POWER), num_institutions)
-    _, topic = plan.authors.cell_of(authors)
     own_order = uniform(keys, branch + 2) < 0.5
-    shift = torch.where(own_order, topic[owner] * num_institutions // NUM_CLASSES, 0)
+    shift = torch.where(own_order, topic * num_institutions // NUM_CLASSES, 0)
     return counts, (rank + shift) % num_institutions
 
 
-def _spread(nodes: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """For each draw: whose it is, as a place in `nodes`, and a number of its own."""
+def _spread(layout: Layout, nodes: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """For each draw: whose it is, as a place in `nodes`; a number of its own; and the node's year and topic."""
     owner = torch.repeat_interleave(torch.arange(len(nodes), device=nodes.device), counts)
     number = torch.arange(len(owner), device=nodes.device) - (counts.cumsum(0) - counts)[owner]
-    return owner, nodes[owner] * MAX_DRAWS + number
+    year, topic = layout.cell_of(nodes)
+    return owner, nodes[owner] * MAX_DRAWS + number, year[owner], topic[owner]
 
 
 def _other_topic(plan: Plan, topic: Tensor, keys: Tensor, branch: int) -> Tensor:
@@ -324,8 +315,10 @@ def _member(layout: Layout, year: Tensor, topic: Tensor, u: Tensor, power: int) 
     return torch.where(count > 0, layout.id_of(place.clamp(max=int(layout.starts[-1]) - 1)), -1)
 
 
-def _table(name: str, device: torch.device) -> Tensor:
-    return torch.from_numpy(_tables()[name]).to(device)
+def _pick(table: str, ids: Tensor, seed: int) -> Tensor:
+    """For each id an entry of a table of equally likely values."""
+    values = torch.from_numpy(_tables()[table]).to(ids.device)
+    return values[below(uniform(ids, seed), len(values))]
 
 
 @cache
