@@ -52,20 +52,19 @@ def from_networkx(
         self_loops: "drop" or "keep".
     """
     known: dict[str, Any] = graph.graph.get("graphstrap", {})
-    nodes, offsets, node_types = _nodes_by_type(graph, node_type, known)
-    records = Attributes("node", nodes, [graph.nodes[node] for node in nodes])
-    ends, edges = _edge_records(graph, nodes)
+    records, offsets, node_types = _nodes_by_type(graph, node_type, known)
+    ends, edges = _edge_records(graph, records.places)
     feature = records.find(feature, "x") if feature is None or isinstance(feature, str) else tuple(feature)
     labels, class_names = records.labels(records.find(label, "label"), known.get("class_names"))
     kinds, kind_names = edges.categories(edges.find(edge_type, "type" if known else None), known.get("edge_type_names"))
     columns = tuple(edge_columns or known.get("edge_column_names", ()))
     return Graph.from_edges(
         *ends,
-        num_nodes=len(nodes),
+        num_nodes=offsets[-1],
         directed=True,
         self_loops=self_loops,
         duplicates="keep" if known else "merge",
-        features=tuple(records.slice(*bounds).vectors(feature) for bounds in pairwise(offsets)),
+        features=tuple(records.take(range(*bounds)).vectors(feature) for bounds in pairwise(offsets)),
         feature_names=known.get("feature_names") if isinstance(feature, str) else feature,
         labels=labels,
         class_names=class_names,
@@ -76,7 +75,7 @@ def from_networkx(
         edge_weights=edges.find_column(weight, "weight", default=1.0),
         edge_columns=np.stack([edges.column(name) for name in columns], axis=1) if columns else None,
         edge_column_names=columns,
-        ids=_as_ids(nodes),
+        ids=_as_ids(records.places),
         name=str(known.get("name") or graph.name or "graph"),
         **(_own_fields(records, edges) if known else {}),
     )
@@ -102,18 +101,16 @@ def to_networkx(graph: Graph) -> Any:
 
 def _nodes_by_type(
     graph: Any, node_type: str | None, known: dict[str, Any]
-) -> tuple[list[Any], list[int], tuple[str, ...]]:
+) -> tuple[Attributes, list[int], tuple[str, ...]]:
     """Nodes grouped by type, the first position of each type and then N, and the names of the types."""
-    nodes = list(graph.nodes)
     names = tuple(known.get("node_types", ("node",)))
-    records = Attributes("node", nodes, [graph.nodes[node] for node in nodes])
+    records = Attributes("node", list(graph.nodes), [record for _, record in graph.nodes(data=True)])
     usual, known_names = ("type", names) if len(names) > 1 else (None, None)
     kinds, found = records.categories(records.find(node_type, usual), known_names)
     if kinds is None:
-        return nodes, [0, len(nodes)], names
-    order = np.argsort(kinds, kind="stable")
-    counts = np.bincount(kinds, minlength=len(found))
-    return [nodes[place] for place in order], [0, *np.cumsum(counts).tolist()], found
+        return records, [0, len(records.places)], names
+    offsets = [0, *np.cumsum(np.bincount(kinds, minlength=len(found))).tolist()]
+    return records.take(np.argsort(kinds, kind="stable").tolist()), offsets, found
 
 
 def _edge_records(graph: Any, nodes: list[Any]) -> tuple[Array, Attributes]:
@@ -150,8 +147,8 @@ class Attributes:
     places: list[Any]
     records: list[dict[str, Any]]
 
-    def slice(self, begin: int, end: int) -> Attributes:
-        return Attributes(self.what, self.places[begin:end], self.records[begin:end])
+    def take(self, chosen: Sequence[int]) -> Attributes:
+        return Attributes(self.what, [self.places[i] for i in chosen], [self.records[i] for i in chosen])
 
     def find(self, name: str | None, usual: str | None) -> str | None:
         """The attribute asked for, which must be there; or the usual one, where it is there."""

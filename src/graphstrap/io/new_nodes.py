@@ -11,7 +11,7 @@ from torch import Tensor
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
-from graphstrap.graph.blocks import Features, SparseMatrix
+from graphstrap.graph.blocks import dense
 from graphstrap.io.arrays import Array
 from graphstrap.io.columns import TableOptions, choose_edge_columns, open_tables
 from graphstrap.io.database import connect, open_table
@@ -57,7 +57,7 @@ def read_extension(edges: str, nodes: str | None, *, original: Graph, options: T
     x = None
     if original.x is not None:
         x = torch.zeros(len(ids), original.x.shape[1])
-        x[torch.from_numpy(numbers)] = _dense(original.x)
+        x[torch.from_numpy(numbers)] = dense(original.x).float()
         x[:num_given] = _features_as_in(original, node_fields)
     is_old = np.zeros(len(ids), dtype=bool)
     is_old[numbers] = True
@@ -115,10 +115,6 @@ def _features_as_in(original: Graph, new: dict[str, Any]) -> Tensor:
         raise InputError(f"{trained_on}, but the new nodes have {x.shape[1]}: give the same columns")
     result: Tensor = x
     return result
-
-
-def _dense(x: Features) -> Tensor:
-    return (x.to_dense() if isinstance(x, SparseMatrix) else x).float()
 
 
 def _joined(new: Graph, original: Graph, *, numbers: Tensor) -> Graph:

@@ -108,8 +108,8 @@ def _open_mag240m(folder: Path) -> _Folder:
     sizes = {"paper": len(x), "author": 0, "institution": 0}  # the numbers of the others stand in a pickled file
     for (source, _, target), pairs in edges:
         for kind, ends in ((source, pairs[0]), (target, pairs[1])):
-            if kind != "paper":
-                sizes[kind] = max(sizes[kind], _largest(ends) + 1)
+            if kind != "paper" and len(ends):
+                sizes[kind] = max(sizes[kind], int(ends.max()) + 1)
     found = _Folder("mag240m", sizes, edges, {"paper": x})
     found.labels["paper"] = file_as_map(processed / "paper" / "node_label.npy")
     found.years["paper"] = file_as_map(processed / "paper" / "node_year.npy")
@@ -119,11 +119,6 @@ def _open_mag240m(folder: Path) -> _Folder:
     else:
         found.splits_by_year = True
     return found
-
-
-def _largest(values: Array) -> int:
-    starts = range(0, len(values), _ROWS_AT_ONCE)
-    return max((int(values[begin : begin + _ROWS_AT_ONCE].max()) for begin in starts), default=-1)
 
 
 def _open_papers(folder: Path, builder: StoreBuilder, connection: DuckDBPyConnection) -> _Folder:
@@ -141,8 +136,7 @@ def _open_mag(folder: Path, builder: StoreBuilder, connection: DuckDBPyConnectio
     raw, split = folder / "raw", folder / "split" / "time"
     table = open_table(connection, str(raw / "num-node-dict.csv.gz"))
     sizes = {}
-    for name in table.columns:
-        (numbers,) = _whole_numbers(table, [name])
+    for name, numbers in zip(table.columns, _whole_numbers(table, table.columns), strict=True):
         if len(numbers) != 1 or numbers[0] < 0:
             raise InputError(f"{table.name} must hold one number of nodes for type {name}: copy it again")
         sizes[name] = int(numbers[0])

@@ -16,7 +16,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -99,7 +99,9 @@ class Download:
         if (problem := connection_problem(self.host)) is not None:
             raise DownloadError(problem)
         try:
-            with _scratch_folder() as folder, _stall_limit():
+            with _scratch_folder() as folder, ExitStack() as stack:
+                stack.callback(socket.setdefaulttimeout, socket.getdefaulttimeout())
+                socket.setdefaulttimeout(STALL_SECONDS)  # give up on a connection that stands still
                 return self.fetch(folder)
         except Exception as error:  # whatever PyG, OGB and the network come up with
             first_line = (str(error).splitlines() or [""])[0]
@@ -136,17 +138,6 @@ def _scratch_folder() -> Iterator[Path]:
     parent = cache if cache.is_dir() and os.access(cache, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="download-", dir=parent, ignore_cleanup_errors=True) as folder:
         yield Path(folder)
-
-
-@contextmanager
-def _stall_limit() -> Iterator[None]:
-    """Give up on a connection that stands still."""
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(STALL_SECONDS)
-    try:
-        yield
-    finally:
-        socket.setdefaulttimeout(before)
 
 
 def through_pyg(dataset: str, **arguments: Any) -> Download:

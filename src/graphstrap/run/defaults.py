@@ -45,12 +45,11 @@ class Statistics:
     @classmethod
     def of(cls, graph: Graph) -> Statistics:
         blocks = [block for block in graph.features if block is not None]
-        are_bags = bool(blocks) and all(is_bag(block) for block in blocks)
         return cls(
             num_nodes=graph.num_nodes,
             mean_degree=graph.num_edges / max(1, graph.num_nodes),
             num_columns=max((int(block.shape[1]) for block in blocks), default=0),
-            is_bag=are_bags,
+            is_bag=bool(blocks) and all(map(is_bag, blocks)),
             has_own=len(blocks) == len(graph.features) == 1,
         )
 

@@ -78,12 +78,7 @@ class ViewsRecipe:
 
     def specs(self) -> list[ViewSpec]:
         return [
-            ViewSpec(
-                edge_drop_prob=edge_drop_prob,
-                feature_mask_prob=feature_mask_prob,
-                mask_elements=self.mask_elements,
-                drop_directions_together=self.drop_directions_together,
-            )
+            ViewSpec(edge_drop_prob, feature_mask_prob, self.mask_elements, self.drop_directions_together)
             for edge_drop_prob, feature_mask_prob in zip(self.edge_drop_probs, self.feature_mask_probs, strict=True)
         ]
 
