@@ -31,7 +31,8 @@ def checked_value(key: str, value: Any, kind: Any, rules: Mapping[str, Any]) -> 
     if get_origin(kind) is tuple:
         item_kinds = get_args(kind)
         if not isinstance(value, list | tuple):
-            raise InputError(f"{key} takes a list such as {toml_value(_example(item_kinds))}, got {value!r}")
+            example = {int: (256,), str: ("cites=40,40",)}.get(item_kinds[0], (0.2, 0.3))
+            raise InputError(f"{key} takes a list such as {toml_value(example)}, got {value!r}")
         if item_kinds[-1] is Ellipsis:
             item_kinds = (item_kinds[0],) * len(value)
         if len(value) > _MOST_VALUES:
@@ -64,10 +65,6 @@ def checked_seed(seed: Any) -> int:
     if not 0 <= number < 1 << 63:
         raise InputError(f"a seed is a whole number from 0 to 2**63 - 1, got {seed!r}")
     return number
-
-
-def _example(kinds: tuple[Any, ...]) -> tuple[Any, ...]:
-    return {int: (256,), str: ("cites=40,40",)}.get(kinds[0], (0.2, 0.3))
 
 
 def toml_value(value: Any) -> str:
