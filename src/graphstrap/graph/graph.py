@@ -378,7 +378,7 @@ def as_features(x: Any) -> Features | None:
     return dense
 
 
-# How a graph of another library becomes a Graph, by the library's name.
+# How something else becomes a Graph, by the name of its library or of its type.
 _WAYS = {
     "networkx": "turn it into one with graphstrap.io.networkx.from_networkx(graph)",
     "scipy": "turn it into one with graphstrap.io.scipy.from_scipy(matrix)",
@@ -387,12 +387,10 @@ _WAYS = {
     "torch_geometric": "turn it into one with graphstrap.io.pyg.from_pyg(data)",
     "pandas": "write the table to a file and read it with gs.read_tables(edges, nodes), or give columns of node "
     "numbers to gs.Graph.from_edges(source, target)",
+    "str": "load a dataset, a store or an .npz file with gs.load(name), tables with gs.read_tables(edges, nodes)",
+    "list": "several graphs become one with gs.join_graphs(graphs)",
+    "object": "make one with gs.load, gs.read_tables or gs.Graph.from_edges",
 }
-_WAYS_OF_BUILTINS: dict[type, str] = {
-    str: "load a dataset, a store or an .npz file with gs.load(name), tables with gs.read_tables(edges, nodes)",
-    list: "several graphs become one with gs.join_graphs(graphs)",
-}
-_ANY_WAY = "make one with gs.load, gs.read_tables or gs.Graph.from_edges"
 
 
 def check_is_graph(graph: Any) -> None:
@@ -400,10 +398,9 @@ def check_is_graph(graph: Any) -> None:
     if isinstance(graph, Graph):
         return
     libraries = [kind.__module__.split(".")[0] for kind in type(graph).__mro__]
-    known = [_WAYS[library] for library in libraries if library in _WAYS]
-    way = known[0] if known else _WAYS_OF_BUILTINS.get(type(graph), _ANY_WAY)
-    of = f"{libraries[0]}'s " if known else ""
-    raise InputError(f"a graphstrap Graph is due here, got {of}{type(graph).__name__}: {way}")
+    known = [key for key in (*libraries, type(graph).__name__, "object") if key in _WAYS]
+    of = f"{libraries[0]}'s " if known[0] in libraries else ""
+    raise InputError(f"a graphstrap Graph is due here, got {of}{type(graph).__name__}: {_WAYS[known[0]]}")
 
 
 def splits_from_masks(train: Any, val: Any, test: Any, *, num_nodes: int) -> Splits | None:

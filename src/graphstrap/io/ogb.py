@@ -218,10 +218,16 @@ def _write(
     found: _Folder, builder: StoreBuilder, connection: DuckDBPyConnection, *, directed: bool, report: Report
 ) -> Layout:
     """Write labels, splits and years to the store and number the edges; features stay where they are."""
-    for kind, x in found.features.items():
-        if len(x) != found.sizes[kind] or x.ndim != 2:
-            raise InputError(f"{found.name}: features of {kind} have shape {x.shape} for {found.sizes[kind]} nodes")
-    _check_sizes(found)
+    for kind, size in found.sizes.items():
+        x = found.features.get(kind)
+        if x is not None and (len(x) != size or x.ndim != 2):
+            raise InputError(f"{found.name}: features of {kind} have shape {x.shape} for {size} nodes")
+        # A damaged id names a node far beyond the others: refuse it before a row is made for each node up to it.
+        num_ends = sum(pairs.size for (source, _, target), pairs in found.edges if kind in (source, target))
+        if x is None and size > _MOST_NODES_WITHOUT_EDGES + 100 * num_ends:
+            raise InputError(
+                f"{found.name}: {size:,} nodes of type {kind} for {num_ends:,} ends of edges: is an id wrong?"
+            )
     layout = Layout(found.name, found.name, tuple(found.sizes), found.offsets, directed=directed)
     layout.raw_features = [found.features.get(kind) for kind in found.sizes]
     if found.labels:
@@ -250,16 +256,6 @@ def _write(
         names = tuple("_".join(triplet) for triplet, _ in found.edges)
     layout.edge_type_names = names if len(names) > 1 else ()
     return layout
-
-
-def _check_sizes(found: _Folder) -> None:
-    """Refuse a damaged id, which names a node far beyond the others, before a row is made for each node up to it."""
-    for kind, size in found.sizes.items():
-        num_ends = sum(pairs.size for (source, _, target), pairs in found.edges if kind in (source, target))
-        if kind not in found.features and size > _MOST_NODES_WITHOUT_EDGES + 100 * num_ends:
-            raise InputError(
-                f"{found.name}: {size:,} nodes of type {kind} for {num_ends:,} ends of edges: is an id wrong?"
-            )
 
 
 def _write_labels(found: _Folder, builder: StoreBuilder) -> tuple[str, ...]:

@@ -262,7 +262,9 @@ class Resolver:
     def _follow(self, path: Dotted, scope: Scope) -> Value | None:
         first, rest = path[0], path[1:]
         if first == SUPER:
-            owner = _enclosing_class(scope)
+            owner: Scope | None = scope
+            while owner is not None and owner.kind != "class":
+                owner = owner.parent
             return self._inherited(owner, rest[0]) if owner is not None and len(rest) == 1 else None
         value = self._lookup(first, scope)
         for name in rest:
@@ -339,10 +341,3 @@ class Resolver:
             every = [ancestor for base in classes for ancestor in (base, *self._all_bases(base))]
             self._ancestors[owner] = [base for base in dict.fromkeys(every) if base is not owner]
         return self._ancestors[owner]
-
-
-def _enclosing_class(scope: Scope) -> Scope | None:
-    current: Scope | None = scope
-    while current is not None and current.kind != "class":
-        current = current.parent
-    return current
