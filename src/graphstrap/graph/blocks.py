@@ -284,9 +284,8 @@ def is_large(block: Block) -> bool:
 def is_bag(block: Block) -> bool:
     """Whether features are non-negative and mostly zero, as counts of words are."""
     x = sample_rows(block)
-    if isinstance(x, SparseMatrix):
-        return x.density < 0.5 and bool((x.values >= 0).all())
-    return bool((x >= 0).all()) and float((x != 0).float().mean()) < 0.5
+    values, density = (x.values, x.density) if isinstance(x, SparseMatrix) else (x, float((x != 0).float().mean()))
+    return density < 0.5 and bool((values >= 0).all())
 
 
 def block_tensors(block: Block | None) -> list[Tensor]:
