@@ -56,9 +56,9 @@ def read_npz(path: str | os.PathLike[str], *, directed: bool | None = None, bina
         read = _read_typed if "node_types" in archive else _read_homogeneous
         try:
             graph = read(archive, directed)
-        except InputError:
-            raise
         except (ValueError, RuntimeError, MemoryError) as error:
+            if isinstance(error, InputError) and str(error).startswith(f"{archive.path}: "):
+                raise  # names the key already
             raise InputError(f"{archive.path} does not hold a consistent graph: {error}") from error
     return graph.with_features(*map(_binarized, graph.features)) if binarize else graph
 
@@ -97,6 +97,8 @@ def _read_homogeneous(archive: Archive, directed: bool | None) -> Graph:
     num_edges = edge_index.shape[1]
     is_clean = "clean_edges" in archive and bool(archive.read("clean_edges", kinds="b", dimensions=0))
     times = _optional(archive, "node_time", length=num_nodes)
+    keys = [f"{name}_mask" for name in _SPLITS]
+    masks = [archive.read(key, kinds="bui", dimensions=(1, 2)) if key in archive else None for key in keys]
     graph = Graph.from_edges(
         *edge_index,
         num_nodes=num_nodes,
@@ -107,7 +109,7 @@ def _read_homogeneous(archive: Archive, directed: bool | None) -> Graph:
         labels=_labels(archive, "y", num_nodes, dimensions=(1, 2)) if "y" in archive else None,
         class_names=archive.names("class_names"),
         feature_names=archive.names("feature_names"),
-        splits=_splits(archive, num_nodes),
+        splits=splits_from_masks(*masks, num_nodes=num_nodes),
         edge_types=_optional(archive, "edge_type", length=num_edges, kinds="iu"),
         edge_type_names=archive.names("edge_type_names") or (),
         edge_weights=_optional(archive, "edge_weight", length=num_edges),
@@ -158,15 +160,6 @@ def _labels(archive: Archive, key: str, count: int, *, dimensions: int | tuple[i
     if labels.size and labels.min() < -1:
         archive.refuse(key, f"holds {labels.min()}: labels run from 0 up, with -1 for none")
     return labels.astype(np.int64)
-
-
-def _splits(archive: Archive, num_nodes: int) -> Splits | None:
-    keys = [f"{name}_mask" for name in _SPLITS]
-    masks = [archive.read(key, kinds="bui", dimensions=(1, 2)) if key in archive else None for key in keys]
-    try:
-        return splits_from_masks(*masks, num_nodes=num_nodes)
-    except InputError as error:
-        raise InputError(f"{archive.path}: {error}") from error
 
 
 def _optional(archive: Archive, key: str, *, length: int, kinds: str = "uif", dimensions: int = 1) -> Array | None:
