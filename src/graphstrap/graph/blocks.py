@@ -11,9 +11,9 @@ An encoder of whole graphs takes the first two, `Features`; `readable` gives the
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -29,7 +29,26 @@ SAMPLED_ROWS = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
-class SparseMatrix:
+class Movable:
+    """A frozen value whose tensors move together, those of values in it too."""
+
+    def map(self, move: Move) -> Self:
+        return replace(self, **{f.name: _moved(getattr(self, f.name), move) for f in fields(self)})
+
+
+def _moved(value: Any, move: Move) -> Any:
+    if isinstance(value, Tensor):
+        return move(value)
+    if isinstance(value, Movable):
+        return value.map(move)
+    if isinstance(value, tuple):
+        items = [_moved(item, move) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    return value
+
+
+@dataclass(frozen=True, eq=False)
+class SparseMatrix(Movable):
     """The non-zero entries of row i are `values[indptr[i]:indptr[i + 1]]`, in columns `indices[...]`."""
 
     indptr: Tensor  # (R + 1,) int64
@@ -101,9 +120,6 @@ class SparseMatrix:
         indices, values = self.indices.index_select(0, chosen), self.values.index_select(0, chosen)
         return SparseMatrix(indptr, indices, values, self.num_columns)
 
-    def map(self, move: Move) -> SparseMatrix:
-        return SparseMatrix(move(self.indptr), move(self.indices), move(self.values), self.num_columns)
-
 
 def row_starts(counts: Tensor) -> Tensor:
     """(R + 1,) where each row of a CSR matrix begins, and the last one ends, from how many entries each has."""
@@ -120,7 +136,7 @@ def row_positions(indptr: Tensor, rows: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class QuantisedMatrix:
+class QuantisedMatrix(Movable):
     """value[i, j]  =  offset[j] + scale[j] * code[i, j]
 
     A column runs from its least to its largest value, so no value is off by more than half a step of its column.
@@ -158,9 +174,6 @@ class QuantisedMatrix:
     def to_dense(self) -> Tensor:
         return self.take(slice(None))
 
-    def map(self, move: Move) -> QuantisedMatrix:
-        return QuantisedMatrix(move(self.codes), move(self.scale), move(self.offset))
-
 
 def find_steps(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
     """The scale and the offset of columns that run from `low` to `high`."""
@@ -174,7 +187,7 @@ def encode(x: Tensor, *, scale: Tensor, offset: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class ScaledMatrix:
+class ScaledMatrix(Movable):
     """A matrix that stays as it is stored; each row that is read is the row that scaling the whole would have given.
 
     Args:
@@ -213,11 +226,6 @@ class ScaledMatrix:
     def to_dense(self) -> Tensor:
         return dense(self.apply(self.raw))
 
-    def map(self, move: Move) -> ScaledMatrix:
-        raw = move(self.raw) if isinstance(self.raw, Tensor) else self.raw.map(move)
-        mean, scale = (None if vector is None else move(vector) for vector in (self.mean, self.scale))
-        return ScaledMatrix(raw, self.scaling, mean, scale)
-
 
 Features = Tensor | SparseMatrix
 Raw = Features | QuantisedMatrix
@@ -238,8 +246,8 @@ def encodable(block: Raw) -> Features:
     return block.float() if isinstance(block, Tensor) else block
 
 
-def dense(block: Features) -> Tensor:
-    return block.to_dense() if isinstance(block, SparseMatrix) else block
+def dense(block: Block) -> Tensor:
+    return block if isinstance(block, Tensor) else block.to_dense()
 
 
 def take_rows(block: Block, rows: Tensor | slice) -> Features:
@@ -276,9 +284,8 @@ def is_large(block: Block) -> bool:
 def is_bag(block: Block) -> bool:
     """Whether features are non-negative and mostly zero, as counts of words are."""
     x = sample_rows(block)
-    if isinstance(x, SparseMatrix):
-        return x.density < 0.5 and bool((x.values >= 0).all())
-    return bool((x >= 0).all()) and float((x != 0).float().mean()) < 0.5
+    values, density = (x.values, x.density) if isinstance(x, SparseMatrix) else (x, float((x != 0).float().mean()))
+    return density < 0.5 and bool((values >= 0).all())
 
 
 def block_tensors(block: Block | None) -> list[Tensor]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from graphstrap.graph.blocks import QuantisedMatrix
+from graphstrap.graph.blocks import QuantisedMatrix, dense, encodable, take_rows
 
 _NUM_BINS = 1 << 16
 _SCAN = 1 << 23  # edges looked at together
@@ -75,7 +75,7 @@ def neighbour_means(
                 local = numbers - first
                 known = (local >= 0) & (local < block.shape[0])
                 offsets = torch.cat([known.new_zeros(1, dtype=torch.int64), known.cumsum(0)])[starts]
-                values = _take(block, local[known].long())
+                values = dense(encodable(take_rows(block, local[known].long())))
                 chosen = slice(row - begin, row - begin + len(starts) - 1)
                 sums[chosen] += torch.segment_reduce(values, "sum", offsets=offsets, initial=0.0)
                 counts[chosen] += offsets.diff()
@@ -129,7 +129,3 @@ def _pieces(
     for start in range(0, num_edges, max_edges):
         numbers = indices[offset + start : offset + min(num_edges, start + max_edges)]
         yield begin, numbers, torch.tensor([0, len(numbers)], device=indices.device)
-
-
-def _take(block: Tensor | QuantisedMatrix, rows: Tensor) -> Tensor:
-    return block.take(rows) if isinstance(block, QuantisedMatrix) else block[rows].float()

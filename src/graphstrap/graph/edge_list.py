@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from graphstrap.errors import InputError
+from graphstrap.graph.blocks import Movable
 
 _LARGEST_TYPE = 65_535
 _NUMBER_THE_NODES = (
@@ -74,7 +75,7 @@ def _counted(number: int, noun: str) -> str:
 
 
 @dataclass(frozen=True)
-class EdgeList:
+class EdgeList(Movable):
     """Aligned columns, one entry per edge; every step returns a new list."""
 
     source: Tensor
@@ -100,19 +101,17 @@ class EdgeList:
         )
 
     def select(self, index: Tensor) -> EdgeList:
-        chosen: list[Any] = [None if column is None else column[index] for column in vars(self).values()]
-        return EdgeList(*chosen)
+        return self.map(lambda column: column[index])
 
     def with_reverse(self, num_types: int) -> EdgeList:
         """The edges, then their reverses, whose types follow the others."""
-        twice = {name: None if c is None else torch.cat([c, c]) for name, c in vars(self).items()}
-        twice |= {
-            "source": torch.cat([self.source, self.target]),
-            "target": torch.cat([self.target, self.source]),
-            "types": None if self.types is None else torch.cat([self.types, self.types + num_types]),
-            "is_reverse": torch.cat([self.is_reverse, ~self.is_reverse]),
-        }
-        return EdgeList(**twice)  # type: ignore[arg-type]
+        return replace(
+            self.map(lambda column: torch.cat([column, column])),
+            source=torch.cat([self.source, self.target]),
+            target=torch.cat([self.target, self.source]),
+            types=None if self.types is None else torch.cat([self.types, self.types + num_types]),
+            is_reverse=torch.cat([self.is_reverse, ~self.is_reverse]),
+        )
 
     def sorted(self, num_nodes: int) -> EdgeList:
         """By destination, then source, then type; equal ones stay in the order given."""

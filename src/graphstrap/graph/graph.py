@@ -19,15 +19,7 @@ import torch
 from torch import Tensor
 
 from graphstrap.errors import InputError
-from graphstrap.graph.blocks import (
-    Block,
-    Features,
-    Move,
-    SparseMatrix,
-    block_tensors,
-    readable,
-    row_starts,
-)
+from graphstrap.graph.blocks import Block, Features, Movable, SparseMatrix, block_tensors, readable, row_starts
 from graphstrap.graph.edge_list import (
     Cleaning,
     EdgeList,
@@ -48,12 +40,9 @@ class Transpose(NamedTuple):
     indices: Tensor  # (E,) destinations
     edge_positions: Tensor  # (E,) int64
 
-    def map(self, move: Move) -> Transpose:
-        return Transpose(*(move(column) for column in self))
-
 
 @dataclass(frozen=True, eq=False)
-class Splits:
+class Splits(Movable):
     """Published train, validation and test nodes: boolean masks of shape (N, S), one column per split."""
 
     train: Tensor
@@ -64,12 +53,9 @@ class Splits:
     def num_splits(self) -> int:
         return int(self.train.shape[1])
 
-    def map(self, move: Move) -> Splits:
-        return Splits(move(self.train), move(self.val), move(self.test))
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Graph:
+class Graph(Movable):
     """A directed graph, as a value: nothing mutates it.
 
     Args:
@@ -347,8 +333,7 @@ class Graph:
         device = torch.device(device)
         if device == self.device or (device.type == self.device.type == "cuda" and device.index is None):
             return self
-        moved = {f.name: _moved(getattr(self, f.name), lambda tensor: tensor.to(device)) for f in fields(self)}
-        return replace(self, **moved)
+        return self.map(lambda tensor: tensor.to(device))
 
     # ---- identity ----------------------------------------------------------------------------------------------------
 
@@ -381,15 +366,6 @@ class Graph:
         )
 
 
-def _moved(value: Any, move: Move) -> Any:
-    """A field of a graph with every tensor in it moved."""
-    if isinstance(value, Tensor):
-        return move(value)
-    if hasattr(value, "map"):
-        return value.map(move)
-    return tuple(_moved(item, move) for item in value) if isinstance(value, tuple) else value
-
-
 def as_features(x: Any) -> Features | None:
     """Dense or sparse features from a tensor, an array or a SciPy matrix."""
     if x is None or isinstance(x, SparseMatrix):
@@ -402,7 +378,7 @@ def as_features(x: Any) -> Features | None:
     return dense
 
 
-# How a graph of another library becomes a Graph, by the library's name.
+# How something else becomes a Graph, by the name of its library or of its type.
 _WAYS = {
     "networkx": "turn it into one with graphstrap.io.networkx.from_networkx(graph)",
     "scipy": "turn it into one with graphstrap.io.scipy.from_scipy(matrix)",
@@ -411,12 +387,10 @@ _WAYS = {
     "torch_geometric": "turn it into one with graphstrap.io.pyg.from_pyg(data)",
     "pandas": "write the table to a file and read it with gs.read_tables(edges, nodes), or give columns of node "
     "numbers to gs.Graph.from_edges(source, target)",
+    "str": "load a dataset, a store or an .npz file with gs.load(name), tables with gs.read_tables(edges, nodes)",
+    "list": "several graphs become one with gs.join_graphs(graphs)",
+    "object": "make one with gs.load, gs.read_tables or gs.Graph.from_edges",
 }
-_WAYS_OF_BUILTINS: dict[type, str] = {
-    str: "load a dataset, a store or an .npz file with gs.load(name), tables with gs.read_tables(edges, nodes)",
-    list: "several graphs become one with gs.join_graphs(graphs)",
-}
-_ANY_WAY = "make one with gs.load, gs.read_tables or gs.Graph.from_edges"
 
 
 def check_is_graph(graph: Any) -> None:
@@ -424,10 +398,9 @@ def check_is_graph(graph: Any) -> None:
     if isinstance(graph, Graph):
         return
     libraries = [kind.__module__.split(".")[0] for kind in type(graph).__mro__]
-    known = [_WAYS[library] for library in libraries if library in _WAYS]
-    way = known[0] if known else _WAYS_OF_BUILTINS.get(type(graph), _ANY_WAY)
-    of = f"{libraries[0]}'s " if known else ""
-    raise InputError(f"a graphstrap Graph is due here, got {of}{type(graph).__name__}: {way}")
+    known = [key for key in (*libraries, type(graph).__name__, "object") if key in _WAYS]
+    of = f"{libraries[0]}'s " if known[0] in libraries else ""
+    raise InputError(f"a graphstrap Graph is due here, got {of}{type(graph).__name__}: {_WAYS[known[0]]}")
 
 
 def splits_from_masks(train: Any, val: Any, test: Any, *, num_nodes: int) -> Splits | None:

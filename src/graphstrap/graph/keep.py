@@ -31,11 +31,14 @@ Integers = Any
 
 def mix(x: Integers) -> Integers:
     """A bijection of 32-bit words: every input bit flips every output bit with probability close to one half."""
-    x = x ^ (x >> 16)
-    x = (x * 0x7FEB352D) & LOW_32_BITS
-    x = x ^ (x >> 15)
-    x = (x * 0x846CA68B) & LOW_32_BITS
-    return x ^ (x >> 16)
+    x = x ^ (x >> 16)  # a new array, which the rest is written over
+    x *= 0x7FEB352D
+    x &= LOW_32_BITS
+    x ^= x >> 15
+    x *= 0x846CA68B
+    x &= LOW_32_BITS
+    x ^= x >> 16
+    return x
 
 
 def hash32(ids: Integers, seed: Integers) -> Integers:
@@ -66,32 +69,21 @@ def keep(ids: Integers, seed: Integers, threshold: Integers) -> Any:
     if isinstance(threshold, Tensor):
         thresholds = torch.split(threshold.expand_as(ids).reshape(-1), _IN_CACHE)
     for some_ids, answer, bound in zip(slices, answers, thresholds, strict=False):
-        torch.ge(_hash32_in_place(some_ids, seed), bound, out=answer)
+        torch.ge(_hash32_of_slice(some_ids, seed), bound, out=answer)
     return kept
 
 
-def _hash32_in_place(ids: Tensor, seed: Integers) -> Tensor:
-    """`hash32`, written over one array instead of into two dozen. High words are few: mix(0) is 0."""
+def _hash32_of_slice(ids: Tensor, seed: Integers) -> Any:
+    """`hash32` with fewer passes over memory. High words are few: mix(0) is 0."""
     first_key = mix((seed & LOW_32_BITS) ^ 0x9E3779B9)
     second_key = mix(((seed >> 32) & LOW_32_BITS) ^ first_key ^ 0x85EBCA6B)
-    x = _mix_in_place((ids & LOW_32_BITS) ^ first_key)
+    x = mix((ids & LOW_32_BITS) ^ first_key)
     x += second_key
     x &= LOW_32_BITS
     high = ids >> 32
     if bool(high.any()):
-        x ^= _mix_in_place(high)
-    return _mix_in_place(x)
-
-
-def _mix_in_place(x: Tensor) -> Tensor:
-    x ^= x >> 16
-    x *= 0x7FEB352D
-    x &= LOW_32_BITS
-    x ^= x >> 15
-    x *= 0x846CA68B
-    x &= LOW_32_BITS
-    x ^= x >> 16
-    return x
+        x ^= mix(high)
+    return mix(x)
 
 
 def child_seed(seed: int, *path: int) -> int:

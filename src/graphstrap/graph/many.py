@@ -13,7 +13,7 @@ global ids of its nodes and edges, so a view keeps the same edges in it as in th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import Any
@@ -57,16 +57,15 @@ def join_graphs(graphs: Sequence[Graph], *, name: str = "joined") -> Graph:
         start + offset for graph, start in zip(graphs, node_starts, strict=False) for offset in graph.graph_offsets[:-1]
     ]
     first = graphs[0]
-    columns: dict[str, Any] = {f: join_tensors([getattr(graph, f) for graph in graphs]) for f in _EDGE_FIELDS}
+    fields = ("labels", "node_times", *_EDGE_FIELDS)
+    columns: dict[str, Any] = {f: join_tensors([getattr(graph, f) for graph in graphs]) for f in fields}
     return Graph(
         indptr=torch.cat([first.indptr[:1], *ends]),
         indices=torch.cat(shifted),
         features=(join_features([graph.x for graph in graphs]),),
         node_types=first.node_types,
         graph_offsets=(*inner, node_starts[-1]),
-        labels=join_tensors([graph.labels for graph in graphs]),
         splits=join_splits([graph.splits for graph in graphs]),
-        node_times=join_tensors([graph.node_times for graph in graphs]),
         ids=_joined_ids(graphs),
         name=name,
         **columns,
@@ -85,11 +84,11 @@ def take_graphs(graph: Graph, numbers: Sequence[int]) -> Graph:
     starts = _starts([end - start for start, end in nodes])
     moves = [new - old for (old, _), new in zip(nodes, starts[:-1], strict=True)]
 
-    def of_nodes(column: Any) -> Any:
-        return None if column is None else _cut(column, nodes)
-
-    given = {field: getattr(graph, field) for field in _EDGE_FIELDS}
-    columns: dict[str, Any] = {field: None if one is None else _cut(one, edges) for field, one in given.items()}
+    given = {field: getattr(graph, field) for field in (*_EDGE_FIELDS, "labels", "node_times")}
+    columns: dict[str, Any] = {
+        field: None if column is None else _cut(column, edges if field in _EDGE_FIELDS else nodes)
+        for field, column in given.items()
+    }
     indices = [graph.indices[start:end] + move for (start, end), move in zip(edges, moves, strict=True)]
     every_node = torch.arange(graph.num_nodes, device=graph.device) if graph.node_ids is None else graph.node_ids
     every_edge = torch.arange(graph.num_edges, device=graph.device) if graph.edge_ids is None else graph.edge_ids
@@ -100,9 +99,7 @@ def take_graphs(graph: Graph, numbers: Sequence[int]) -> Graph:
         features=(_cut_features(graph.x, nodes),),
         type_offsets=(0, starts[-1]),
         graph_offsets=tuple(starts),
-        labels=of_nodes(graph.labels),
-        splits=_map_splits(graph.splits, of_nodes),
-        node_times=of_nodes(graph.node_times),
+        splits=None if graph.splits is None else graph.splits.map(lambda mask: _cut(mask, nodes)),
         ids=None if graph.ids is None else np.concatenate([graph.ids[a:b] for a, b in nodes]),
         node_ids=_cut(every_node, nodes),
         edge_ids=_cut(every_edge, edges),
@@ -210,6 +207,9 @@ def _check_alike(graphs: Sequence[Graph]) -> None:
         for field in _NAME_FIELDS:
             if getattr(graph, field) != getattr(graphs[0], field):
                 raise InputError(f"{graphs[0].name!r} and {graph.name!r} differ in their {field}: give the same ones")
+        num_splits = [one.splits.num_splits for one in (graphs[0], graph) if one.splits is not None]
+        if len(set(num_splits)) > 1:
+            raise InputError(f"{graphs[0].name!r} and {graph.name!r} have {num_splits} splits: give each as many")
         for field in ("labels", "splits", "node_times", *_EDGE_FIELDS):
             if (getattr(graph, field) is None) != (getattr(graphs[0], field) is None):
                 raise InputError(f"of {graphs[0].name!r} and {graph.name!r} only one has {field}: give both or none")
@@ -224,8 +224,6 @@ def join_splits(all_splits: Sequence[Splits | None]) -> Splits | None:
     given = [splits for splits in all_splits if splits is not None]
     if not given:
         return None
-    if len({splits.num_splits for splits in given}) > 1:
-        raise InputError(f"the graphs have {[splits.num_splits for splits in given]} splits: give each as many")
     return Splits(*(torch.cat([getattr(splits, name) for splits in given]) for name in ("train", "val", "test")))
 
 
@@ -274,10 +272,6 @@ def _cut_features(block: Features | None, ranges: Sequence[_Range]) -> Features 
     entries: list[_Range] = [(start, end) for start, end in bounds]
     indptr = row_starts(_cut(block.indptr.diff(), ranges))
     return SparseMatrix(indptr, _cut(block.indices, entries), _cut(block.values, entries), block.num_columns)
-
-
-def _map_splits(splits: Splits | None, take: Callable[[Tensor], Tensor]) -> Splits | None:
-    return None if splits is None else Splits(take(splits.train), take(splits.val), take(splits.test))
 
 
 def _starts(sizes: Sequence[int]) -> list[int]:

@@ -29,8 +29,7 @@ from graphstrap.graph.blocks import SparseMatrix
 from graphstrap.io.python_scopes import Program, Resolver, read_program
 
 TESTS = frozenset({"test", "tests", "idle_test"})
-NOT_LIBRARY = frozenset({"idlelib", "lib2to3", "turtledemo", "site-packages", "dist-packages"})
-STDLIB_EXCLUDED = TESTS | NOT_LIBRARY
+STDLIB_EXCLUDED = TESTS | {"idlelib", "lib2to3", "turtledemo", "site-packages", "dist-packages"}
 STDLIB_RULES = 1  # a new number whenever the graph of the same source changes
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 

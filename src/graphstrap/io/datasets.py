@@ -14,7 +14,6 @@ import os
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,17 +26,17 @@ from graphstrap.io.generate.arxiv import arxiv_like
 from graphstrap.io.generate.mag import mag
 from graphstrap.io.npz import read_npz
 from graphstrap.io.published import (
+    PPI,
+    WIKICS,
     Download,
     DownloadError,
     kept_path,
-    ppi,
     read_kept,
     read_or_build,
     read_ppi,
     read_wikics,
     through_ogb,
     through_pyg,
-    wikics,
 )
 from graphstrap.io.readers import READERS, find_reader, read_graph
 from graphstrap.io.store_format import is_store
@@ -175,7 +174,7 @@ class Builtin:
         try:
             graph = self.build() if self.stem is None else read_kept(self.stem())
         except InputError:  # a Python without the source of its standard library
-            return DatasetInfo(name, None, None, None, None, self.origin, on_disk=False)
+            return _describe_graph(name, None, self.origin, on_disk=False)
         return _describe_graph(name, graph, self.origin)
 
 
@@ -189,12 +188,14 @@ class Published:
     download: Download
     binarize: bool = False
     raw_file: str = ""  # in a folder named like the stem: the source's own format
-    read_raw: Callable[[Path], Graph] | None = None
+    read_raw: Callable[[Path], Graph] = read_npz
     class_of_unlabelled: int = -1
 
     def load(self, name: str) -> Graph:
-        graph = self._read_local()
-        if graph is None:
+        path = self._find()
+        if path is not None:
+            graph = read_npz(path, binarize=self.binarize) if path.is_file() else self.read_raw(path)
+        else:
             try:
                 graph = read_or_build(name, self.download.run)
             except DownloadError as error:
@@ -204,33 +205,23 @@ class Published:
         return replace(graph, name=name)
 
     def describe(self, name: str) -> DatasetInfo:
-        on_disk = self._local_file() is not None or self._raw_folder() is not None or kept_path(name).is_file()
+        on_disk = self._find() is not None or kept_path(name).is_file()
         return DatasetInfo(name, *self.sizes, self.origin, on_disk)
 
-    def _read_local(self) -> Graph | None:
-        path, folder = self._local_file(), self._raw_folder()
-        if path is not None:
-            return read_npz(path, binarize=self.binarize)
-        return self.read_raw(folder) if folder is not None and self.read_raw is not None else None
-
-    def _local_file(self) -> Path | None:
-        return _data_files("*.npz").get(as_name(self.stem))
-
-    def _raw_folder(self) -> Path | None:
-        folder = _data_folder()
-        if folder is None or not self.raw_file:
-            return None
+    def _find(self) -> Path | None:
+        """The graph's file in the data folder, or the folder there that holds the source's own files."""
+        folder, path = _data_folder(), _data_files("*.npz").get(as_name(self.stem))
+        if path is not None or folder is None or not self.raw_file:
+            return path
         places = (folder / self.stem, folder / self.stem / "raw")
         return next((place for place in places if (place / self.raw_file).is_file()), None)
 
 
-def _describe_graph(name: str, graph: Graph | None, origin: str) -> DatasetInfo:
+def _describe_graph(name: str, graph: Graph | None, origin: str, *, on_disk: bool = True) -> DatasetInfo:
     if graph is None:
-        return DatasetInfo(name, None, None, None, None, origin, on_disk=True)
-    num_features = max(graph.num_features)
-    return DatasetInfo(
-        name, graph.num_nodes, graph.num_edges // 2, num_features, graph.num_classes, origin, on_disk=True
-    )
+        return DatasetInfo(name, None, None, None, None, origin, on_disk)
+    sizes = (graph.num_nodes, graph.num_edges // 2, max(graph.num_features), graph.num_classes)
+    return DatasetInfo(name, *sizes, origin, on_disk)
 
 
 def _not_found(name: str, stem: str, why: str) -> str:
@@ -256,10 +247,24 @@ def make_digits() -> Graph:
     return Graph.from_edges(source, nearest.ravel(), x=pixels, labels=labels, class_names=names, name="digits")
 
 
-_AMAZON = partial(Published, origin="Amazon co-purchases, through PyG", binarize=True)
-_COAUTHOR = partial(Published, origin="Microsoft Academic co-authors, through PyG", binarize=True)
-_PLANETOID = partial(Published, origin="Planetoid citations, through PyG")
-_CITATION = partial(Published, origin="CitationFull citations, through PyG", binarize=True)
+_ORIGINS = {
+    "Amazon": "Amazon co-purchases",
+    "Coauthor": "Microsoft Academic co-authors",
+    "Planetoid": "Planetoid citations",
+    "CitationFull": "CitationFull citations",
+}
+
+
+def _of_pyg(dataset: str, part: str, sizes: tuple[int, int, int, int], *, class_of_unlabelled: int = -1) -> Published:
+    return Published(
+        f"{dataset}_{part}".lower(),
+        sizes,
+        f"{_ORIGINS[dataset]}, through PyG",
+        through_pyg(dataset, name=part),
+        binarize=dataset != "Planetoid",
+        class_of_unlabelled=class_of_unlabelled,
+    )
+
 
 DATASETS: dict[str, Builtin | Published] = {
     "stdlib": Builtin(
@@ -275,18 +280,14 @@ DATASETS: dict[str, Builtin | Published] = {
         "wikics",
         (11701, 216123, 300, 10),
         "Wikipedia links, through PyG",
-        wikics(),
+        WIKICS,
         raw_file="data.json",
         read_raw=read_wikics,
     ),
-    "amazon-computers": _AMAZON(
-        "amazon_computers", (13752, 245861, 767, 10), download=through_pyg("Amazon", name="Computers")
-    ),
-    "amazon-photo": _AMAZON("amazon_photo", (7650, 119081, 745, 8), download=through_pyg("Amazon", name="Photo")),
-    "coauthor-cs": _COAUTHOR("coauthor_cs", (18333, 81894, 6805, 15), download=through_pyg("Coauthor", name="CS")),
-    "coauthor-physics": _COAUTHOR(
-        "coauthor_physics", (34493, 247962, 8415, 5), download=through_pyg("Coauthor", name="Physics")
-    ),
+    "amazon-computers": _of_pyg("Amazon", "Computers", (13752, 245861, 767, 10)),
+    "amazon-photo": _of_pyg("Amazon", "Photo", (7650, 119081, 745, 8)),
+    "coauthor-cs": _of_pyg("Coauthor", "CS", (18333, 81894, 6805, 15)),
+    "coauthor-physics": _of_pyg("Coauthor", "Physics", (34493, 247962, 8415, 5)),
     "ogbn-arxiv": Published(
         "ogbn_arxiv", (169343, 1166243, 128, 40), "arXiv citations, through OGB", through_ogb("ogbn-arxiv")
     ),
@@ -294,20 +295,14 @@ DATASETS: dict[str, Builtin | Published] = {
         "ppi",
         (56944, 818716, 50, 121),
         "protein interactions in 24 tissues, through PyG",
-        ppi(),
+        PPI,
         raw_file="train_graph.json",
         read_raw=read_ppi,
     ),
-    "cora": _PLANETOID("planetoid_cora", (2708, 5278, 1433, 7), download=through_pyg("Planetoid", name="Cora")),
-    "citeseer": _PLANETOID(
-        "planetoid_citeseer",
-        (3327, 4552, 3703, 6),
-        download=through_pyg("Planetoid", name="CiteSeer"),
-        class_of_unlabelled=0,  # as PyG does with the 15 nodes that have no label
-    ),
-    "pubmed": _PLANETOID("planetoid_pubmed", (19717, 44324, 500, 3), download=through_pyg("Planetoid", name="PubMed")),
-    "dblp": _CITATION("citationfull_dblp", (17716, 52867, 1639, 4), download=through_pyg("CitationFull", name="DBLP")),
-    "citationfull-cora-ml": _CITATION(
-        "citationfull_cora_ml", (2995, 8158, 2879, 7), download=through_pyg("CitationFull", name="Cora_ML")
-    ),
+    "cora": _of_pyg("Planetoid", "Cora", (2708, 5278, 1433, 7)),
+    # As PyG does with CiteSeer's 15 nodes that have no label.
+    "citeseer": _of_pyg("Planetoid", "CiteSeer", (3327, 4552, 3703, 6), class_of_unlabelled=0),
+    "pubmed": _of_pyg("Planetoid", "PubMed", (19717, 44324, 500, 3)),
+    "dblp": _of_pyg("CitationFull", "DBLP", (17716, 52867, 1639, 4)),
+    "citationfull-cora-ml": _of_pyg("CitationFull", "Cora_ML", (2995, 8158, 2879, 7)),
 }

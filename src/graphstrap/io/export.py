@@ -28,7 +28,6 @@ from graphstrap.io.files import atomic_write, check_folder
 
 PathLike = str | os.PathLike[str]
 
-_EMBEDDING_ENDINGS = (".parquet", ".csv", ".npy", ".safetensors", ".faiss")
 _FORMATS = {".parquet": "FORMAT parquet", ".csv": "FORMAT csv, HEADER"}
 
 MAG240M_PAPERS = 121_751_666
@@ -50,14 +49,7 @@ def write_embeddings(path: PathLike, ids: Array, vectors: Array) -> None:
     ids = ids.astype(np.int64 if ids.dtype.kind in "iu" else np.str_)
     if vectors.ndim != 2 or len(vectors) != len(ids):
         raise ValueError(f"vectors must be ({len(ids)}, D), one row for each id, got {vectors.shape}")
-    writers = {
-        ".parquet": _write_parquet,
-        ".csv": _write_csv,
-        ".npy": _write_npy,
-        ".safetensors": _write_safetensors,
-        ".faiss": _write_faiss,
-    }
-    writers[_find_ending(path, writers)](Path(path), ids, vectors)
+    _WRITERS[_find_ending(path, _WRITERS)](Path(path), ids, vectors)
 
 
 def write_table(path: PathLike, columns: dict[str, Array]) -> None:
@@ -70,7 +62,7 @@ def write_table(path: PathLike, columns: dict[str, Array]) -> None:
 
 def check_embeddings_path(path: PathLike) -> None:
     """Fail now rather than after the work, if `write_embeddings` could not write there."""
-    if _find_ending(path, _EMBEDDING_ENDINGS) == ".faiss":
+    if _find_ending(path, _WRITERS) == ".faiss":
         _import_faiss()
     check_folder(Path(path))
 
@@ -157,6 +149,15 @@ def _import_faiss() -> Any:
     return faiss
 
 
+_WRITERS = {
+    ".parquet": _write_parquet,
+    ".csv": _write_csv,
+    ".npy": _write_npy,
+    ".safetensors": _write_safetensors,
+    ".faiss": _write_faiss,
+}
+
+
 def _copy(path: Path, columns: dict[str, Array], *, selection: str, options: str) -> None:
     """Let DuckDB write NumPy columns. It reads them where they are, strings as Python objects."""
     arrays, names = list(columns.values()), _distinct(list(columns))
@@ -173,14 +174,14 @@ def _copy(path: Path, columns: dict[str, Array], *, selection: str, options: str
 
 def _distinct(names: list[str]) -> list[str]:
     """Names that differ in more than capitals, which DuckDB does not tell apart: a, A becomes a, A_2."""
-    taken: set[str] = set()
-    for index, name in enumerate(names):
-        number = 1
-        while (names[index] if number == 1 else f"{name}_{number}").lower() in taken:
+    distinct: dict[str, str] = {}  # by its small letters
+    for name in names:
+        number, unlike = 1, name
+        while unlike.lower() in distinct:
             number += 1
-        names[index] = name if number == 1 else f"{name}_{number}"
-        taken.add(names[index].lower())
-    return names
+            unlike = f"{name}_{number}"
+        distinct[unlike.lower()] = unlike
+    return list(distinct.values())
 
 
 # Answers in the layout that OGB-LSC takes for MAG240M: `y_pred` (papers,) int16, in the order of its split's papers, in

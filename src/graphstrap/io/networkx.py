@@ -17,7 +17,8 @@ import torch
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
-from graphstrap.graph.blocks import Block
+from graphstrap.graph.blocks import dense
+from graphstrap.graph.edge_list import numbers_as_names
 from graphstrap.graph.graph import splits_from_masks
 from graphstrap.io.arrays import Array
 
@@ -51,21 +52,19 @@ def from_networkx(
         self_loops: "drop" or "keep".
     """
     known: dict[str, Any] = graph.graph.get("graphstrap", {})
-    nodes, offsets, node_types = _nodes_by_type(graph, node_type, known)
-    records = Attributes("node", nodes, [graph.nodes[node] for node in nodes])
-    ends, edges = _edge_records(graph, nodes)
+    records, offsets, node_types = _nodes_by_type(graph, node_type, known)
+    ends, edges = _edge_records(graph, records.places)
     feature = records.find(feature, "x") if feature is None or isinstance(feature, str) else tuple(feature)
     labels, class_names = records.labels(records.find(label, "label"), known.get("class_names"))
     kinds, kind_names = edges.categories(edges.find(edge_type, "type" if known else None), known.get("edge_type_names"))
     columns = tuple(edge_columns or known.get("edge_column_names", ()))
     return Graph.from_edges(
-        ends[0],
-        ends[1],
-        num_nodes=len(nodes),
+        *ends,
+        num_nodes=offsets[-1],
         directed=True,
         self_loops=self_loops,
         duplicates="keep" if known else "merge",
-        features=tuple(records.slice(*bounds).vectors(feature) for bounds in pairwise(offsets)),
+        features=tuple(records.take(range(*bounds)).vectors(feature) for bounds in pairwise(offsets)),
         feature_names=known.get("feature_names") if isinstance(feature, str) else feature,
         labels=labels,
         class_names=class_names,
@@ -73,10 +72,10 @@ def from_networkx(
         node_types=node_types,
         edge_types=kinds,
         edge_type_names=kind_names,
-        edge_weights=edges.numbers(edges.find(weight, "weight"), default=1.0),
+        edge_weights=edges.find_column(weight, "weight", default=1.0),
         edge_columns=np.stack([edges.column(name) for name in columns], axis=1) if columns else None,
         edge_column_names=columns,
-        ids=_as_ids(nodes),
+        ids=_as_ids(records.places),
         name=str(known.get("name") or graph.name or "graph"),
         **(_own_fields(records, edges) if known else {}),
     )
@@ -84,40 +83,34 @@ def from_networkx(
 
 def to_networkx(graph: Graph) -> Any:
     """A Graph where every edge has an equal reverse, else a DiGraph; a MultiDiGraph for typed or parallel edges."""
-    networkx = _import_networkx()
-    graph = _with_names(graph.to("cpu"))
-    result = _empty_like(networkx, graph)
-    result.graph["graphstrap"] = {key: value for key in _NAMES if (value := getattr(graph, key))}
-    ids = graph.external_ids.tolist()
-    result.add_nodes_from(zip(ids, _node_records(graph), strict=True))
-    sources, targets = graph.indices.tolist(), graph.targets.tolist()
-    for source, target, record in zip(sources, targets, _edge_attributes(graph), strict=True):
-        result.add_edge(ids[source], ids[target], **record)
-    return result
-
-
-def _import_networkx() -> Any:
     try:
         import networkx
     except ImportError as error:
         raise InputError("networkx is not installed: pip install 'graphstrap[networkx]'") from error
-    return networkx
+    graph = _with_names(graph.to("cpu"))
+    result = getattr(networkx, _kind_of(graph))()
+    result.graph["graphstrap"] = {key: value for key in _NAMES if (value := getattr(graph, key))}
+    ids = graph.external_ids.tolist()
+    result.add_nodes_from(zip(ids, _records(_node_columns(graph), graph.num_nodes), strict=True))
+    sources, targets = graph.indices.tolist(), graph.targets.tolist()
+    records = _records(_edge_columns(graph), graph.num_edges)
+    for source, target, record in zip(sources, targets, records, strict=True):
+        result.add_edge(ids[source], ids[target], **record)
+    return result
 
 
 def _nodes_by_type(
     graph: Any, node_type: str | None, known: dict[str, Any]
-) -> tuple[list[Any], list[int], tuple[str, ...]]:
+) -> tuple[Attributes, list[int], tuple[str, ...]]:
     """Nodes grouped by type, the first position of each type and then N, and the names of the types."""
-    nodes = list(graph.nodes)
     names = tuple(known.get("node_types", ("node",)))
-    records = Attributes("node", nodes, [graph.nodes[node] for node in nodes])
-    attribute = records.find(node_type, "type" if len(names) > 1 else None)
-    kinds, names = records.categories(attribute, names if len(names) > 1 else None) if attribute else (None, names)
+    records = Attributes("node", list(graph.nodes), [record for _, record in graph.nodes(data=True)])
+    usual, known_names = ("type", names) if len(names) > 1 else (None, None)
+    kinds, found = records.categories(records.find(node_type, usual), known_names)
     if kinds is None:
-        return nodes, [0, len(nodes)], names
-    order = np.argsort(kinds, kind="stable")
-    counts = np.bincount(kinds, minlength=len(names))
-    return [nodes[place] for place in order], [0, *np.cumsum(counts).tolist()], names
+        return records, [0, len(records.places)], names
+    offsets = [0, *np.cumsum(np.bincount(kinds, minlength=len(found))).tolist()]
+    return records.take(np.argsort(kinds, kind="stable").tolist()), offsets, found
 
 
 def _edge_records(graph: Any, nodes: list[Any]) -> tuple[Array, Attributes]:
@@ -134,11 +127,12 @@ def _edge_records(graph: Any, nodes: list[Any]) -> tuple[Array, Attributes]:
 
 def _own_fields(records: Attributes, edges: Attributes) -> dict[str, Any]:
     """What only graphs that `to_networkx` made have."""
-    masks = [records.column(split) if records.find(None, split) else None for split in _SPLITS]
+    masks = [records.find_column(None, split) for split in _SPLITS]
+    times = records.find_column(None, "time")
     return {
         "splits": splits_from_masks(*masks, num_nodes=len(records.places)),
-        "node_times": torch.from_numpy(records.column("time")) if records.find(None, "time") else None,
-        "edge_times": torch.from_numpy(edges.column("time")) if edges.find(None, "time") else None,
+        "node_times": None if times is None else torch.from_numpy(times),
+        "edge_times": edges.find_column(None, "time"),
     }
 
 
@@ -153,8 +147,8 @@ class Attributes:
     places: list[Any]
     records: list[dict[str, Any]]
 
-    def slice(self, begin: int, end: int) -> Attributes:
-        return Attributes(self.what, self.places[begin:end], self.records[begin:end])
+    def take(self, chosen: Sequence[int]) -> Attributes:
+        return Attributes(self.what, [self.places[i] for i in chosen], [self.records[i] for i in chosen])
 
     def find(self, name: str | None, usual: str | None) -> str | None:
         """The attribute asked for, which must be there; or the usual one, where it is there."""
@@ -166,9 +160,13 @@ class Attributes:
         present = sorted({str(key) for record in self.records for key in record})
         raise InputError(f"no {self.what} has the attribute {name!r}: choose from {', '.join(present) or 'none'}")
 
-    def column(self, name: str) -> Array:
-        """An attribute that every record has, as one array of numbers or true/false values."""
-        given = self._values(name)
+    def find_column(self, name: str | None, usual: str, *, default: float | None = None) -> Array | None:
+        found = self.find(name, usual)
+        return None if found is None else self.column(found, default=default)
+
+    def column(self, name: str, *, default: float | None = None) -> Array:
+        """An attribute as one array of numbers or true/false values; without a default every record must have it."""
+        given = self._values(name, default)
         try:
             values = np.array(given)
         except ValueError as error:
@@ -176,13 +174,6 @@ class Attributes:
         if values.dtype.kind not in "buif":
             raise InputError(f"the attribute {name!r} of {self.what}s must be numbers: got {values.dtype}")
         return values
-
-    def numbers(self, name: str | None, *, default: float) -> Array | None:
-        """One number for each record, the default where it lacks the attribute."""
-        if name is None:
-            return None
-        completed = [{name: record.get(name, default)} for record in self.records]
-        return Attributes(self.what, self.places, completed).column(name).astype(np.float32)
 
     def vectors(self, name: str | tuple[str, ...] | None) -> torch.Tensor | None:
         """(N, F) features from a vector attribute or from several numbers; None where no record has any."""
@@ -218,11 +209,11 @@ class Attributes:
             )
         return _numbered(given, known)
 
-    def _values(self, name: str) -> list[Any]:
+    def _values(self, name: str, default: Any = None) -> list[Any]:
         for place, record in zip(self.places, self.records, strict=True):
-            if name not in record:
+            if default is None and name not in record:
                 raise InputError(f"{self.what} {place!r} lacks the attribute {name!r} that others have: set it for all")
-        return [record[name] for record in self.records]
+        return [record.get(name, default) for record in self.records]
 
 
 def _numbered(values: list[str | None], known: Sequence[str] | None) -> tuple[Array, tuple[str, ...]]:
@@ -245,63 +236,52 @@ def _as_ids(names: list[Any]) -> Array | None:
 
 def _with_names(graph: Graph) -> Graph:
     """The graph with a name for every edge type and edge column: attributes and their values need one."""
-    num_types = 0 if graph.edge_types is None or graph.num_edges == 0 else int(graph.edge_types.max()) + 1
+    types = () if graph.edge_types is None else numbers_as_names(graph.edge_types)
     num_columns = 0 if graph.edge_columns is None else graph.edge_columns.shape[1]
     return replace(
         graph,
-        edge_type_names=graph.edge_type_names or tuple(str(kind) for kind in range(num_types)),
+        edge_type_names=graph.edge_type_names or types,
         edge_column_names=graph.edge_column_names or tuple(f"column_{number}" for number in range(num_columns)),
     )
 
 
-def _empty_like(networkx: Any, graph: Graph) -> Any:
+def _kind_of(graph: Graph) -> str:
+    """The class of NetworkX that holds a graph."""
     pairs = torch.stack([graph.targets, graph.indices.long()])
     is_parallel = bool((pairs[:, 1:] == pairs[:, :-1]).all(0).any())
     if graph.edge_types is not None or is_parallel:
-        return networkx.MultiDiGraph()
+        return "MultiDiGraph"
     back = graph.transpose.edge_positions
     values = [graph.edge_weights, graph.edge_times, graph.edge_columns]
     is_mirrored = graph.is_symmetric and all(value is None or torch.equal(value[back], value) for value in values)
-    return networkx.Graph() if is_mirrored else networkx.DiGraph()
+    return "Graph" if is_mirrored else "DiGraph"
 
 
-def _node_records(graph: Graph) -> Iterator[dict[str, Any]]:
-    for number, block in enumerate(graph.features):
-        begin, end = graph.type_offsets[number], graph.type_offsets[number + 1]
-        rows = _rows(block)
-        for node in range(begin, end):
-            record: dict[str, Any] = {} if rows is None else {"x": rows[node - begin]}
-            if len(graph.node_types) > 1:
-                record["type"] = graph.node_types[number]
-            yield record | _label_record(graph, node) | _split_record(graph, node)
+def _records(columns: dict[str, list[Any]], number: int) -> Iterator[dict[str, Any]]:
+    """A dictionary for each node or edge, without what is None."""
+    for place in range(number):
+        yield {name: values[place] for name, values in columns.items() if values[place] is not None}
 
 
-def _rows(block: Block | None) -> Array | None:
-    if block is None:
-        return None
-    rows: Array = (block if isinstance(block, torch.Tensor) else block.to_dense()).numpy()
-    return rows
-
-
-def _label_record(graph: Graph, node: int) -> dict[str, Any]:
-    if graph.labels is None:
-        return {}
-    label: Any = graph.labels[node].tolist()
-    if label == -1:
-        return {}
-    return {"label": label if isinstance(label, list) or graph.class_names is None else graph.class_names[label]}
-
-
-def _split_record(graph: Graph, node: int) -> dict[str, Any]:
-    record: dict[str, Any] = {}
+def _node_columns(graph: Graph) -> dict[str, list[Any]]:
+    sizes = np.diff(graph.type_offsets).tolist()
+    columns: dict[str, list[Any]] = {"x": []}
+    for block, size in zip(graph.features, sizes, strict=True):
+        columns["x"] += [None] * size if block is None else list(dense(block).numpy())
+    if len(graph.node_types) > 1:
+        columns["type"] = np.repeat(graph.node_types, sizes).tolist()
+    if graph.labels is not None:
+        names = graph.class_names if graph.labels.dim() == 1 else None
+        known: list[Any] = [None if label == -1 else label for label in graph.labels.tolist()]
+        columns["label"] = [label if names is None or label is None else names[label] for label in known]
     if graph.splits is not None:
-        record = {split: getattr(graph.splits, split)[node].tolist() for split in _SPLITS}
+        columns |= {split: getattr(graph.splits, split).tolist() for split in _SPLITS}
     if graph.node_times is not None:
-        record["time"] = graph.node_times[node].item()
-    return record
+        columns["time"] = graph.node_times.tolist()
+    return columns
 
 
-def _edge_attributes(graph: Graph) -> Iterator[dict[str, Any]]:
+def _edge_columns(graph: Graph) -> dict[str, list[Any]]:
     columns: dict[str, list[Any]] = {}
     if graph.edge_weights is not None:
         columns["weight"] = graph.edge_weights.tolist()
@@ -311,5 +291,4 @@ def _edge_attributes(graph: Graph) -> Iterator[dict[str, Any]]:
         columns["type"] = [graph.edge_type_names[kind] for kind in graph.edge_types.tolist()]
     if graph.edge_columns is not None:
         columns |= dict(zip(graph.edge_column_names, graph.edge_columns.T.tolist(), strict=True))
-    for place in range(graph.num_edges):
-        yield {name: values[place] for name, values in columns.items()}
+    return columns

@@ -26,7 +26,7 @@ In the graph there is one numbering, contiguous by type in the order of node_typ
 from __future__ import annotations
 
 import os
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ import torch
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph, Splits
-from graphstrap.graph.blocks import Block, Features, SparseMatrix
+from graphstrap.graph.blocks import Block, Features, SparseMatrix, dense
 from graphstrap.graph.graph import as_features, splits_from_masks
 from graphstrap.io.arrays import Archive, Array
 from graphstrap.io.files import atomic_write
@@ -56,11 +56,11 @@ def read_npz(path: str | os.PathLike[str], *, directed: bool | None = None, bina
         read = _read_typed if "node_types" in archive else _read_homogeneous
         try:
             graph = read(archive, directed)
-        except InputError:
-            raise
         except (ValueError, RuntimeError, MemoryError) as error:
+            if isinstance(error, InputError) and str(error).startswith(f"{archive.path}: "):
+                raise  # names the key already
             raise InputError(f"{archive.path} does not hold a consistent graph: {error}") from error
-    return graph.with_features(*map(binarized, graph.features)) if binarize else graph
+    return graph.with_features(*map(_binarized, graph.features)) if binarize else graph
 
 
 def write_npz(path: str | os.PathLike[str], graph: Graph) -> None:
@@ -80,53 +80,57 @@ def _refuse_scipy(archive: Archive) -> None:
         )
 
 
-def binarized(block: Block | None) -> Features | None:
+def _binarized(block: Block | None) -> Features | None:
     """Every positive value set to 1."""
-    if isinstance(block, SparseMatrix):
-        return block.with_values(_ones_for_positive(block.values))
     if block is None:
         return None
-    return _ones_for_positive(block if isinstance(block, torch.Tensor) else block.to_dense())
-
-
-def _ones_for_positive(values: torch.Tensor) -> torch.Tensor:
-    return torch.where(values > 0, torch.ones_like(values), values)
+    values = block.values if isinstance(block, SparseMatrix) else dense(block)
+    values = torch.where(values > 0, torch.ones_like(values), values)
+    return block.with_values(values) if isinstance(block, SparseMatrix) else values
 
 
 def _read_homogeneous(archive: Archive, directed: bool | None) -> Graph:
     x = _features(archive)
     num_nodes = _count_nodes(archive, x)
     edge_index = archive.indices("edge_index", below=num_nodes, dimensions=2)
-    if len(edge_index) != 2:
-        archive.refuse("edge_index", f"has shape {edge_index.shape}, expected two rows: sources and targets")
+    _check_two_rows(archive, "edge_index", edge_index)
+    num_edges = edge_index.shape[1]
     is_clean = "clean_edges" in archive and bool(archive.read("clean_edges", kinds="b", dimensions=0))
+    times = _optional(archive, "node_time", length=num_nodes)
+    keys = [f"{name}_mask" for name in _SPLITS]
+    masks = [archive.read(key, kinds="bui", dimensions=(1, 2)) if key in archive else None for key in keys]
     graph = Graph.from_edges(
-        edge_index[0],
-        edge_index[1],
+        *edge_index,
         num_nodes=num_nodes,
         directed=is_clean if directed is None else directed,
         self_loops="keep" if is_clean else "drop",
         duplicates="keep" if is_clean else "merge",
         x=x,
-        labels=_labels(archive, num_nodes),
+        labels=_labels(archive, "y", num_nodes, dimensions=(1, 2)) if "y" in archive else None,
         class_names=archive.names("class_names"),
         feature_names=archive.names("feature_names"),
-        splits=_splits(archive, num_nodes),
+        splits=splits_from_masks(*masks, num_nodes=num_nodes),
+        edge_types=_optional(archive, "edge_type", length=num_edges, kinds="iu"),
+        edge_type_names=archive.names("edge_type_names") or (),
+        edge_weights=_optional(archive, "edge_weight", length=num_edges),
+        edge_times=_optional(archive, "edge_time", length=num_edges),
+        edge_columns=_optional(archive, "edge_columns", length=num_edges, dimensions=2),
+        edge_column_names=archive.names("edge_column_names") or (),
         ids=_optional(archive, "ids", kinds="iuU", length=num_nodes),
-        node_times=_optional_tensor(archive, "node_time", length=num_nodes),
+        node_times=None if times is None else torch.from_numpy(times),
         graph_offsets=tuple(archive.integers("graph_offsets").tolist()) if "graph_offsets" in archive else (),
         name=archive.path.stem,
-        **_edge_columns(archive, edge_index.shape[1]),
     )
     if graph.num_graphs > 1 and bool((graph.graph_ids[graph.indices.long()] != graph.graph_ids[graph.targets]).any()):
         archive.refuse("graph_offsets", "puts the two ends of an edge into different graphs")
     return graph
 
 
-def _features(archive: Archive) -> Features | None:
-    if "x" in archive:
-        return as_features(archive.read("x", kinds="buif", dimensions=2))
-    return as_features(archive.csr()) if "x_shape" in archive or "x_data" in archive else None
+def _features(archive: Archive, suffix: str = "") -> Features | None:
+    if f"x{suffix}" in archive:
+        return as_features(archive.read(f"x{suffix}", kinds="buif", dimensions=2))
+    is_sparse = f"x_shape{suffix}" in archive or f"x_data{suffix}" in archive
+    return as_features(archive.csr(suffix)) if is_sparse else None
 
 
 def _count_nodes(archive: Archive, x: Features | None) -> int:
@@ -139,43 +143,26 @@ def _count_nodes(archive: Archive, x: Features | None) -> int:
     return archive.refuse("num_nodes", "is missing: without x and y the number of nodes must be given")
 
 
-def _labels(archive: Archive, num_nodes: int) -> Array | None:
+def _check_two_rows(archive: Archive, key: str, edge_index: Array) -> None:
+    if len(edge_index) != 2:
+        archive.refuse(key, f"has shape {edge_index.shape}, expected two rows: sources and targets")
+
+
+def _labels(archive: Archive, key: str, count: int, *, dimensions: int | tuple[int, ...] = 1) -> Array:
     """(N,) int64 with -1 for "none", or (N, C) uint8."""
-    if "y" not in archive:
-        return None
-    labels = archive.read("y", kinds="bui", dimensions=(1, 2))
-    if len(labels) != num_nodes:
-        archive.refuse("y", f"has {len(labels)} rows for {num_nodes} nodes")
+    labels = archive.read(key, kinds="bui", dimensions=dimensions)
+    if len(labels) != count:
+        archive.refuse(key, f"has {len(labels)} rows for {count} nodes")
     if labels.ndim == 2:
         if labels.size and not (labels <= 1).all() & (labels >= 0).all():
-            archive.refuse("y", "has several columns, so every entry must be 0 or 1")
+            archive.refuse(key, "has several columns, so every entry must be 0 or 1")
         return labels.astype(np.uint8)
     if labels.size and labels.min() < -1:
-        archive.refuse("y", f"holds {labels.min()}: labels run from 0 up, with -1 for none")
+        archive.refuse(key, f"holds {labels.min()}: labels run from 0 up, with -1 for none")
     return labels.astype(np.int64)
 
 
-def _splits(archive: Archive, num_nodes: int) -> Splits | None:
-    keys = [f"{name}_mask" for name in _SPLITS]
-    masks = [archive.read(key, kinds="bui", dimensions=(1, 2)) if key in archive else None for key in keys]
-    try:
-        return splits_from_masks(*masks, num_nodes=num_nodes)
-    except InputError as error:
-        raise InputError(f"{archive.path}: {error}") from error
-
-
-def _edge_columns(archive: Archive, num_edges: int) -> dict[str, Any]:
-    return {
-        "edge_types": _optional_tensor(archive, "edge_type", length=num_edges, kinds="iu"),
-        "edge_type_names": archive.names("edge_type_names") or (),
-        "edge_weights": _optional_tensor(archive, "edge_weight", length=num_edges),
-        "edge_times": _optional_tensor(archive, "edge_time", length=num_edges),
-        "edge_columns": _optional_tensor(archive, "edge_columns", length=num_edges, dimensions=2),
-        "edge_column_names": archive.names("edge_column_names") or (),
-    }
-
-
-def _optional(archive: Archive, key: str, *, kinds: str, length: int, dimensions: int = 1) -> Array | None:
+def _optional(archive: Archive, key: str, *, length: int, kinds: str = "uif", dimensions: int = 1) -> Array | None:
     if key not in archive:
         return None
     values = archive.read(key, kinds=kinds, dimensions=dimensions)
@@ -184,86 +171,56 @@ def _optional(archive: Archive, key: str, *, kinds: str, length: int, dimensions
     return values
 
 
-def _optional_tensor(
-    archive: Archive, key: str, *, length: int, kinds: str = "uif", dimensions: int = 1
-) -> torch.Tensor | None:
-    values = _optional(archive, key, kinds=kinds, length=length, dimensions=dimensions)
-    return None if values is None else torch.from_numpy(values)
-
-
 def _read_typed(archive: Archive, directed: bool | None) -> Graph:
-    node_types = archive.names("node_types") or ()
-    counts = [archive.count(f"num_nodes:{node_type}") for node_type in node_types]
-    offsets = (0, *accumulate(counts))
-    first = dict(zip(node_types, offsets, strict=False))
-    sizes = dict(zip(node_types, counts, strict=True))
-    edge_types, edges, kinds = _typed_edges(archive, first, sizes)
+    node_types, edge_types = archive.names("node_types") or (), archive.names("edge_types")
+    if edge_types is None:
+        archive.refuse("edge_types", "is missing: the format needs this key")
+    offsets = (0, *accumulate(archive.count(f"num_nodes:{node_type}") for node_type in node_types))
+    nodes = dict(zip(node_types, pairwise(offsets), strict=True))
+    blocks = [_typed_edges(archive, name, nodes) for name in edge_types]
+    kinds = [np.full(block.shape[1], number) for number, block in enumerate(blocks)]
+    empty = np.zeros((2, 0), dtype=np.int64)
     return Graph.from_edges(
-        edges[0],
-        edges[1],
+        *np.concatenate([empty, *blocks], axis=1),
         num_nodes=offsets[-1],
         directed=bool(directed),
-        edge_types=kinds,
+        edge_types=np.concatenate([empty[0], *kinds]),
         edge_type_names=edge_types,
-        features=tuple(_typed_features(archive, node_type, sizes[node_type]) for node_type in node_types),
+        features=tuple(_features(archive, f":{node_type}") for node_type in node_types),
         type_offsets=offsets,
         node_types=node_types,
         class_names=archive.names("class_names"),
-        **_typed_labels_and_splits(archive, first, sizes),
+        **_typed_labels_and_splits(archive, nodes, offsets[-1]),
         name=archive.path.stem,
     )
 
 
-def _typed_edges(
-    archive: Archive, first: dict[str, int], sizes: dict[str, int]
-) -> tuple[tuple[str, ...], Array, Array]:
-    """Edge type names, all edges in the common numbering (2, E), and the type of each."""
-    names = archive.names("edge_types")
-    if names is None:
-        archive.refuse("edge_types", "is missing: the format needs this key")
-    blocks = [_typed_edge_block(archive, name, first, sizes) for name in names]
-    kinds = [np.full(block.shape[1], number, dtype=np.int64) for number, block in enumerate(blocks)]
-    empty = np.zeros((2, 0), dtype=np.int64)
-    return names, np.concatenate([empty, *blocks], axis=1), np.concatenate([empty[0], *kinds])
-
-
-def _typed_edge_block(archive: Archive, name: str, first: dict[str, int], sizes: dict[str, int]) -> Array:
+def _typed_edges(archive: Archive, name: str, nodes: dict[str, tuple[int, int]]) -> Array:
+    """(2, E) edges of one type in the common numbering, in which a node type has the numbers from first to last."""
     parts = name.split("|")
-    if len(parts) != 3 or parts[0] not in first or parts[2] not in first:
+    if len(parts) != 3 or parts[0] not in nodes or parts[2] not in nodes:
         archive.refuse("edge_types", f"holds {name!r}, expected source|relation|target with types from node_types")
     key = f"edge_index:{name}"
-    block = archive.integers(key, dimensions=2)
-    if len(block) != 2:
-        archive.refuse(key, f"has shape {block.shape}, expected two rows: sources and targets")
-    for row, node_type in zip(block, (parts[0], parts[2]), strict=True):
-        if row.size and (row.min() < 0 or row.max() >= sizes[node_type]):
-            archive.refuse(key, f"names a {node_type} outside 0 to {sizes[node_type] - 1}")
-    shifted: Array = block + np.array([[first[parts[0]]], [first[parts[2]]]])
-    return shifted
+    edge_index = archive.integers(key, dimensions=2)
+    _check_two_rows(archive, key, edge_index)
+    for row, node_type in zip(edge_index, (parts[0], parts[2]), strict=True):
+        first, end = nodes[node_type]
+        if row.size and (row.min() < 0 or row.max() >= end - first):
+            archive.refuse(key, f"names a {node_type} outside 0 to {end - first - 1}")
+        row += first
+    return edge_index
 
 
-def _typed_features(archive: Archive, node_type: str, count: int) -> Features | None:
-    if f"x:{node_type}" in archive:
-        block = as_features(archive.read(f"x:{node_type}", kinds="buif", dimensions=2))
-    elif f"x_shape:{node_type}" in archive:
-        block = as_features(archive.csr(f":{node_type}"))
-    else:
-        return None
-    if block is not None and block.shape[0] != count:
-        archive.refuse(f"x:{node_type}", f"has {block.shape[0]} rows for {count} nodes")
-    return block
-
-
-def _typed_labels_and_splits(archive: Archive, first: dict[str, int], sizes: dict[str, int]) -> dict[str, Any]:
+def _typed_labels_and_splits(archive: Archive, nodes: dict[str, tuple[int, int]], num_nodes: int) -> dict[str, Any]:
     """Labels (N,), -1 outside the type that has them, and one column of each mask for each split, in file order."""
     if "label_type" not in archive:
         return {}
-    label_type, num_nodes = str(archive.read("label_type", kinds="U", dimensions=0)), sum(sizes.values())
-    if label_type not in first:
+    label_type = str(archive.read("label_type", kinds="U", dimensions=0))
+    if label_type not in nodes:
         archive.refuse("label_type", f"is {label_type!r}, which is not among node_types")
-    key, offset = f"y:{label_type}", first[label_type]
+    first, end = nodes[label_type]
     labels = torch.full((num_nodes,), -1, dtype=torch.int64)
-    labels[offset : offset + sizes[label_type]] = torch.from_numpy(_whole_labels(archive, key, sizes[label_type]))
+    labels[first:end] = torch.from_numpy(_labels(archive, f"y:{label_type}", end - first))
     pairs = (key.split("_idx:", 1) for key in archive.all_keys if "_idx:" in key)
     keys = [(kind, name) for kind, name in pairs if kind in _SPLITS]
     names = list(dict.fromkeys(name for _, name in keys))
@@ -271,18 +228,9 @@ def _typed_labels_and_splits(archive: Archive, first: dict[str, int], sizes: dic
         return {"labels": labels}
     masks = {kind: torch.zeros(num_nodes, len(names), dtype=torch.bool) for kind in _SPLITS}
     for kind, name in keys:
-        members = archive.indices(f"{kind}_idx:{name}", below=sizes[label_type])
-        masks[kind][torch.from_numpy(members) + offset, names.index(name)] = True
+        members = archive.indices(f"{kind}_idx:{name}", below=end - first)
+        masks[kind][torch.from_numpy(members) + first, names.index(name)] = True
     return {"labels": labels, "splits": Splits(**masks)}
-
-
-def _whole_labels(archive: Archive, key: str, count: int) -> Array:
-    labels = archive.integers(key)
-    if len(labels) != count:
-        archive.refuse(key, f"has {len(labels)} rows for {count} nodes")
-    if labels.size and labels.min() < -1:
-        archive.refuse(key, f"holds {labels.min()}: labels run from 0 up, with -1 for none")
-    return labels
 
 
 def _arrays(graph: Graph) -> dict[str, Array]:
@@ -316,16 +264,12 @@ def _feature_arrays(block: Block | None) -> dict[str, Array]:
     if block is None:
         return {}
     if not isinstance(block, SparseMatrix):
-        return {"x": (block if isinstance(block, torch.Tensor) else block.to_dense()).numpy()}
+        return {"x": dense(block).numpy()}
     values, columns = block.values.numpy(), block.indices.numpy()
+    are_bytes = values.size > 0 and 0 <= values.min() <= values.max() < 256 and (values == np.floor(values)).all()
     return {
-        "x_data": values.astype(np.uint8) if _are_small_counts(values) else values,
+        "x_data": values.astype(np.uint8) if are_bytes else values,
         "x_indices": columns.astype(np.uint16 if block.num_columns <= 2**16 else np.int32),
         "x_indptr": block.indptr.numpy(),
         "x_shape": np.array(block.shape, dtype=np.int64),
     }
-
-
-def _are_small_counts(values: Array) -> bool:
-    """Whether all values are whole numbers below 256."""
-    return values.size > 0 and 0 <= values.min() <= values.max() < 256 and bool((values == np.floor(values)).all())

@@ -108,8 +108,8 @@ def _open_mag240m(folder: Path) -> _Folder:
     sizes = {"paper": len(x), "author": 0, "institution": 0}  # the numbers of the others stand in a pickled file
     for (source, _, target), pairs in edges:
         for kind, ends in ((source, pairs[0]), (target, pairs[1])):
-            if kind != "paper":
-                sizes[kind] = max(sizes[kind], _largest(ends) + 1)
+            if kind != "paper" and len(ends):
+                sizes[kind] = max(sizes[kind], int(ends.max()) + 1)
     found = _Folder("mag240m", sizes, edges, {"paper": x})
     found.labels["paper"] = file_as_map(processed / "paper" / "node_label.npy")
     found.years["paper"] = file_as_map(processed / "paper" / "node_year.npy")
@@ -119,11 +119,6 @@ def _open_mag240m(folder: Path) -> _Folder:
     else:
         found.splits_by_year = True
     return found
-
-
-def _largest(values: Array) -> int:
-    starts = range(0, len(values), _ROWS_AT_ONCE)
-    return max((int(values[begin : begin + _ROWS_AT_ONCE].max()) for begin in starts), default=-1)
 
 
 def _open_papers(folder: Path, builder: StoreBuilder, connection: DuckDBPyConnection) -> _Folder:
@@ -141,8 +136,7 @@ def _open_mag(folder: Path, builder: StoreBuilder, connection: DuckDBPyConnectio
     raw, split = folder / "raw", folder / "split" / "time"
     table = open_table(connection, str(raw / "num-node-dict.csv.gz"))
     sizes = {}
-    for name in table.columns:
-        (numbers,) = _whole_numbers(table, [name])
+    for name, numbers in zip(table.columns, _whole_numbers(table, table.columns), strict=True):
         if len(numbers) != 1 or numbers[0] < 0:
             raise InputError(f"{table.name} must hold one number of nodes for type {name}: copy it again")
         sizes[name] = int(numbers[0])
@@ -224,10 +218,16 @@ def _write(
     found: _Folder, builder: StoreBuilder, connection: DuckDBPyConnection, *, directed: bool, report: Report
 ) -> Layout:
     """Write labels, splits and years to the store and number the edges; features stay where they are."""
-    for kind, x in found.features.items():
-        if len(x) != found.sizes[kind] or x.ndim != 2:
-            raise InputError(f"{found.name}: features of {kind} have shape {x.shape} for {found.sizes[kind]} nodes")
-    _check_sizes(found)
+    for kind, size in found.sizes.items():
+        x = found.features.get(kind)
+        if x is not None and (len(x) != size or x.ndim != 2):
+            raise InputError(f"{found.name}: features of {kind} have shape {x.shape} for {size} nodes")
+        # A damaged id names a node far beyond the others: refuse it before a row is made for each node up to it.
+        num_ends = sum(pairs.size for (source, _, target), pairs in found.edges if kind in (source, target))
+        if x is None and size > _MOST_NODES_WITHOUT_EDGES + 100 * num_ends:
+            raise InputError(
+                f"{found.name}: {size:,} nodes of type {kind} for {num_ends:,} ends of edges: is an id wrong?"
+            )
     layout = Layout(found.name, found.name, tuple(found.sizes), found.offsets, directed=directed)
     layout.raw_features = [found.features.get(kind) for kind in found.sizes]
     if found.labels:
@@ -256,16 +256,6 @@ def _write(
         names = tuple("_".join(triplet) for triplet, _ in found.edges)
     layout.edge_type_names = names if len(names) > 1 else ()
     return layout
-
-
-def _check_sizes(found: _Folder) -> None:
-    """Refuse a damaged id, which names a node far beyond the others, before a row is made for each node up to it."""
-    for kind, size in found.sizes.items():
-        num_ends = sum(pairs.size for (source, _, target), pairs in found.edges if kind in (source, target))
-        if kind not in found.features and size > _MOST_NODES_WITHOUT_EDGES + 100 * num_ends:
-            raise InputError(
-                f"{found.name}: {size:,} nodes of type {kind} for {num_ends:,} ends of edges: is an id wrong?"
-            )
 
 
 def _write_labels(found: _Folder, builder: StoreBuilder) -> tuple[str, ...]:

@@ -15,10 +15,10 @@ import tempfile
 import threading
 import urllib.error
 import urllib.request
-from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -71,13 +71,10 @@ def read_or_build(stem: str, build: Callable[[], Graph]) -> Graph:
     """The graph kept under a name; else it is built, and kept if that is possible."""
     if (kept := read_kept(stem)) is not None:
         return kept
-    graph = build()
-    path = kept_path(stem)
-    try:
+    graph, path = build(), kept_path(stem)
+    with suppress(OSError, InputError):  # a cache that cannot be written is no error
         path.parent.mkdir(parents=True, exist_ok=True)
         write_npz(path, graph)
-    except (OSError, InputError):
-        return graph  # a cache that cannot be written is no error
     return graph
 
 
@@ -102,7 +99,9 @@ class Download:
         if (problem := connection_problem(self.host)) is not None:
             raise DownloadError(problem)
         try:
-            with _scratch_folder() as folder, _stall_limit():
+            with _scratch_folder() as folder, ExitStack() as stack:
+                stack.callback(socket.setdefaulttimeout, socket.getdefaulttimeout())
+                socket.setdefaulttimeout(STALL_SECONDS)  # give up on a connection that stands still
                 return self.fetch(folder)
         except Exception as error:  # whatever PyG, OGB and the network come up with
             first_line = (str(error).splitlines() or [""])[0]
@@ -133,25 +132,12 @@ def connection_problem(host: str) -> str | None:
 @contextmanager
 def _scratch_folder() -> Iterator[Path]:
     """A folder that is gone afterwards, whatever happens: inside the cache folder, or else the system's."""
-    parent: Path | None = cache_folder()
-    try:
-        cache_folder().mkdir(parents=True, exist_ok=True)
-        parent = parent if os.access(cache_folder(), os.W_OK) else None
-    except OSError:
-        parent = None
+    cache = cache_folder()
+    with suppress(OSError):
+        cache.mkdir(parents=True, exist_ok=True)
+    parent = cache if cache.is_dir() and os.access(cache, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="download-", dir=parent, ignore_cleanup_errors=True) as folder:
         yield Path(folder)
-
-
-@contextmanager
-def _stall_limit() -> Iterator[None]:
-    """Give up on a connection that stands still."""
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(STALL_SECONDS)
-    try:
-        yield
-    finally:
-        socket.setdefaulttimeout(before)
 
 
 def through_pyg(dataset: str, **arguments: Any) -> Download:
@@ -189,23 +175,6 @@ def through_ogb(name: str) -> Download:
         )
 
     return Download("snap.stanford.edu", fetch, package="ogb")
-
-
-def wikics() -> Download:
-    def fetch(folder: Path) -> Graph:
-        url = import_pyg("datasets").WikiCS.url
-        return read_wikics(import_pyg().download_url(f"{url}/data.json", str(folder)))
-
-    return Download("github.com", fetch)
-
-
-def ppi() -> Download:
-    def fetch(folder: Path) -> Graph:
-        path = import_pyg().download_url(import_pyg("datasets").PPI.url, str(folder))
-        import_pyg().extract_zip(path, str(folder))
-        return read_ppi(folder)
-
-    return Download("data.dgl.ai", fetch)
 
 
 # ---- WikiCS and PPI as they are published ----------------------------------------------------------------------------
@@ -269,15 +238,20 @@ def read_ppi(folder: str | os.PathLike[str]) -> Graph:
     if len({features.shape[1:] + labels.shape[1:] for features, labels, *_ in splits}) > 1:
         raise InputError(f"{folder}: train, valid and test have different numbers of features or labels")
     features, labels, graph_ids, edges = zip(*splits, strict=True)
-    graph_sizes = [np.unique(ids, return_counts=True)[1] for ids in graph_ids]  # the nodes of a graph are side by side
+    graph_sizes: list[int] = []
+    names: list[str] = []
+    for split, ids in zip(_PPI_SPLITS, graph_ids, strict=True):
+        for graph, size in zip(*np.unique(ids, return_counts=True), strict=True):  # its nodes are side by side
+            graph_sizes.append(int(size))
+            names += [f"{split}-{graph}/{place}" for place in range(size)]
     return Graph.from_edges(
         *np.concatenate([links + offset for links, offset in zip(edges, offsets[:-1], strict=True)], axis=1),
         num_nodes=num_nodes,
         x=np.concatenate(features),
         labels=np.concatenate(labels),
         splits=splits_from_masks(member == 0, member == 1, member == 2, num_nodes=num_nodes),
-        graph_offsets=(0, *np.cumsum(np.concatenate(graph_sizes)).tolist()),
-        ids=np.concatenate([_ppi_ids(split, ids) for split, ids in zip(_PPI_SPLITS, graph_ids, strict=True)]),
+        graph_offsets=tuple(accumulate(graph_sizes, initial=0)),
+        ids=np.array(names, dtype=np.str_),
         name="ppi",
     )
 
@@ -324,18 +298,24 @@ def _read_links(path: Path, num_nodes: int) -> Array:
     return edges.reshape(-1, 2).T
 
 
-def _ppi_ids(split: str, graph_ids: Array) -> Array:
-    seen: Counter[int] = Counter()
-    names = []
-    for graph in graph_ids.tolist():
-        names.append(f"{split}-{graph}/{seen[graph]}")
-        seen[graph] += 1
-    return np.array(names, dtype=np.str_)
-
-
 def _read_json(path: Path) -> Any:
     content = read_bytes(path)
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
         raise damaged(path, error, expected="a readable JSON file", fix="download it again") from error
+
+
+def _fetch_wikics(folder: Path) -> Graph:
+    url = import_pyg("datasets").WikiCS.url
+    return read_wikics(import_pyg().download_url(f"{url}/data.json", str(folder)))
+
+
+def _fetch_ppi(folder: Path) -> Graph:
+    path = import_pyg().download_url(import_pyg("datasets").PPI.url, str(folder))
+    import_pyg().extract_zip(path, str(folder))
+    return read_ppi(folder)
+
+
+WIKICS = Download("github.com", _fetch_wikics)
+PPI = Download("data.dgl.ai", _fetch_ppi)

@@ -157,35 +157,52 @@ def _edge_types(
 
 def _edge_values(edges: dict[EdgeTriple, Any], key: str) -> Tensor | None:
     """An edge column over all edge types: (E,), or (E, K) for edge_columns."""
-    given = {triple: getattr(store, _EDGE_KEYS[key], None) for triple, store in edges.items()}
-    found = [value for value in given.values() if value is not None]
-    if not found:
-        return None
-    columns = []
-    for triple, value in given.items():
-        count = edges[triple].edge_index.shape[1]
-        if value is None and key not in _DEFAULTS:
-            raise InputError(
-                f"edges {'-'.join(triple)} have no {_EDGE_KEYS[key]}, but others do: give it to all or none"
-            )
-        default = found[0].new_full((count, *found[0].shape[1:]), _DEFAULTS.get(key, 0))
-        column = (default if value is None else value).cpu()
-        columns.append(column.reshape(count, -1) if key == "edge_columns" else column.reshape(count))
-    if len({column.shape[1:] for column in columns}) > 1:
-        raise InputError(f"{_EDGE_KEYS[key]} has different widths in different edge types: give all the same columns")
-    return torch.cat(columns)
+    name, counts = _EDGE_KEYS[key], [store.edge_index.shape[1] for store in edges.values()]
+    if key not in _DEFAULTS:
+        _all_or_none(edges, name)
+    given = [getattr(store, name, None) for store in edges.values()]
+    width = (-1,) if key == "edge_columns" else ()
+    columns = [
+        None if one is None else one.cpu().reshape(count, *width) for one, count in zip(given, counts, strict=True)
+    ]
+    return _join(columns, counts, name, blank=_DEFAULTS.get(key, 0.0))
 
 
 def _node_fields(nodes: dict[str, Any], counts: list[int]) -> dict[str, Any]:
     """The fields of Graph that belong to nodes, gathered over all node types."""
-    masks = {split: _gather_masks(nodes, counts, f"{split}_mask") for split in _SPLITS}
+    labels = [_labels(kind, store, count) for (kind, store), count in zip(nodes.items(), counts, strict=True)]
+    has_several = any(column is not None and column.dim() == 2 for column in labels)
+    masks = [
+        _join([_mask(store, f"{split}_mask") for store in nodes.values()], counts, f"{split}_mask") for split in _SPLITS
+    ]
+    times, ids = _all_or_none(nodes, "time"), _all_or_none(nodes, "ids")
     return {
         "features": tuple(_features(store) for store in nodes.values()),
-        "labels": _gather_labels(nodes, counts),
-        "splits": splits_from_masks(*masks.values(), num_nodes=sum(counts)),
-        "node_times": _gather_all(nodes, "time"),
-        "ids": _gather_ids(nodes),
+        "labels": _join(labels, counts, "y", blank=0 if has_several else -1),
+        "splits": splits_from_masks(*masks, num_nodes=sum(counts)),
+        "node_times": torch.cat([time.cpu().reshape(-1) for time in times]) if times else None,
+        "ids": np.concatenate([np.asarray(one) for one in ids]) if ids else None,
     }
+
+
+def _join(columns: list[Tensor | None], counts: list[int], name: str, *, blank: float = 0) -> Tensor | None:
+    """One column over all types, with `blank` for types that lack it; None where all do."""
+    found = [column for column in columns if column is not None]
+    if not found:
+        return None
+    width = found[0].shape[1:]
+    if any(column.shape[1:] != width for column in found):
+        raise InputError(f"{name} has different widths in different types: give all the same number of columns")
+    blanks = [found[0].new_full((count, *width), blank) for count in counts]
+    return torch.cat([empty if column is None else column for column, empty in zip(columns, blanks, strict=True)])
+
+
+def _all_or_none(stores: dict[Any, Any], key: str) -> list[Any]:
+    """An attribute of every type, or nothing where no type has it."""
+    found = [value for store in stores.values() if (value := getattr(store, key, None)) is not None]
+    if found and len(found) < len(stores):
+        raise InputError(f"some types have the attribute {key} and some do not: give it to all types or to none")
+    return found
 
 
 def _features(store: Any) -> Features | None:
@@ -201,19 +218,6 @@ def _features(store: Any) -> Features | None:
     entries = (x if x.layout == torch.sparse_coo else x.to_sparse_coo()).detach().cpu().coalesce()
     rows, columns = entries.indices().numpy()
     return as_features(csr_matrix((entries.values().numpy(), (rows, columns)), shape=tuple(x.shape)))
-
-
-def _gather_labels(nodes: dict[str, Any], counts: list[int]) -> Tensor | None:
-    """(N,) with -1 where a type has no labels, or (N, C) with zeros there."""
-    given = [_labels(kind, store, count) for (kind, store), count in zip(nodes.items(), counts, strict=True)]
-    found = [labels for labels in given if labels is not None]
-    if not found:
-        return None
-    if len({labels.shape[1:] for labels in found}) > 1:
-        raise InputError("y has different shapes in different node types: give all the same number of columns")
-    nothing = -1 if found[0].dim() == 1 else 0
-    blanks = [found[0].new_full((count, *found[0].shape[1:]), nothing) for count in counts]
-    return torch.cat([blank if labels is None else labels for labels, blank in zip(given, blanks, strict=True)])
 
 
 def _labels(node_type: str, store: Any, count: int) -> Tensor | None:
@@ -235,34 +239,10 @@ def _labels(node_type: str, store: Any, count: int) -> Tensor | None:
     return y.to(torch.int64 if y.dim() == 1 else torch.uint8)
 
 
-def _gather_masks(nodes: dict[str, Any], counts: list[int], key: str) -> Tensor | None:
-    """(N, S), false where a type has no such mask."""
-    given = [getattr(store, key, None) for store in nodes.values()]
-    widths = {mask.reshape(len(mask), -1).shape[1] for mask in given if mask is not None}
-    if not widths:
-        return None
-    if len(widths) > 1:
-        raise InputError(f"{key} has different numbers of splits in different node types: give all the same number")
-    blanks = [torch.zeros(count, widths.copy().pop(), dtype=torch.bool) for count in counts]
-    parts = [blank if mask is None else mask.cpu().bool() for mask, blank in zip(given, blanks, strict=True)]
-    return torch.cat([part.reshape(len(part), -1) for part in parts])
-
-
-def _gather_all(nodes: dict[str, Any], key: str) -> Tensor | None:
-    """A tensor that all node types have, or none."""
-    given = [getattr(store, key, None) for store in nodes.values()]
-    found = [value.cpu().reshape(-1) for value in given if value is not None]
-    if found and len(found) < len(given):
-        raise InputError(f"some node types have the attribute {key} and some do not: give it to all types or to none")
-    return torch.cat(found) if found else None
-
-
-def _gather_ids(nodes: dict[str, Any]) -> np.ndarray[Any, Any] | None:
-    given = [getattr(store, "ids", None) for store in nodes.values()]
-    found = [np.asarray(ids) for ids in given if ids is not None]
-    if found and len(found) < len(given):
-        raise InputError("some node types have ids and some have none: give ids to all types or to none")
-    return np.concatenate(found) if found else None
+def _mask(store: Any, key: str) -> Tensor | None:
+    """(N, S) of true and false."""
+    mask = getattr(store, key, None)
+    return None if mask is None else mask.cpu().bool().reshape(len(mask), -1)
 
 
 def _write_nodes(store: Any, graph: Graph, number: int, *, dense: bool) -> None:
@@ -293,12 +273,10 @@ def _belongs(values: Tensor, begin: int, end: int) -> bool:
 
 
 def _to_torch(block: Block, dense: bool) -> Tensor:
-    if isinstance(block, Tensor):
-        return block
-    if dense or not isinstance(block, SparseMatrix):
-        return block.to_dense()
-    places = torch.stack([block.rows, block.indices.long()])
-    return torch.sparse_coo_tensor(places, block.values, block.shape, is_coalesced=True, check_invariants=True)
+    if isinstance(block, SparseMatrix) and not dense:
+        places = torch.stack([block.rows, block.indices.long()])
+        return torch.sparse_coo_tensor(places, block.values, block.shape, is_coalesced=True, check_invariants=True)
+    return block if isinstance(block, Tensor) else block.to_dense()
 
 
 def _write_edges(store: Any, graph: Graph, edges: Tensor, *, offsets: tuple[int, int]) -> None:

@@ -83,19 +83,16 @@ def read_program(files: Iterable[tuple[str, Path]]) -> Program:
     for name, path in files:
         reader = _Reader(name, is_package=path.name == "__init__.py")
         try:
-            reader.read(_parse(path))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # invalid escapes and the like are the source's business
+                tree = ast.parse(path.read_bytes(), filename=str(path))
+            reader.visit_all(tree.body, reader.module)
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
             num_skipped += 1
             continue
         modules[name] = reader.module
         functions += reader.functions
     return Program(modules, functions, num_skipped)
-
-
-def _parse(path: Path) -> ast.Module:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # invalid escapes and the like are the source's business
-        return ast.parse(path.read_bytes(), filename=str(path))
 
 
 class _Reader:
@@ -106,30 +103,44 @@ class _Reader:
         self.module = Scope("module", module_name, package=package)
         self.functions: list[Scope] = []
 
-    def read(self, tree: ast.Module) -> None:
-        for statement in tree.body:
-            self._visit(statement, self.module)
+    def visit_all(self, nodes: Iterable[ast.AST | None], scope: Scope) -> None:
+        for node in nodes:
+            if node is not None:
+                self._visit(node, scope)
 
     def _visit(self, node: ast.AST, scope: Scope) -> None:
-        if isinstance(node, FunctionNode):
-            self._visit_function(node, scope)
-            return
-        if isinstance(node, ast.ClassDef):
-            self._visit_class(node, scope)
-            return
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            self._visit_import(node, scope)
-        elif isinstance(node, ast.Assign):
-            _bind_alias(node.targets, node.value, scope)
-        elif isinstance(node, ast.AnnAssign):
-            _bind_alias([node.target], node.value, scope)
-        elif isinstance(node, ast.withitem):
-            _bind_alias([node.optional_vars], node.context_expr, scope)
-        elif isinstance(node, ast.Call) and (path := dotted_path(node.func)):
-            scope.calls.append(path)
-        _count_identifiers(node, scope)
-        for child in ast.iter_child_nodes(node):
-            self._visit(child, scope)
+        """Identifiers are names, attributes, parameters and keywords; never what stands inside a string."""
+        identifier: str | None = None
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                self._visit_function(node, scope)
+                return
+            case ast.ClassDef():
+                self._visit_class(node, scope)
+                return
+            case ast.Import() | ast.ImportFrom():
+                _bind_imports(node, scope)
+            case ast.Assign(targets=targets, value=value):
+                _bind_alias(targets, value, scope)
+            case ast.AnnAssign(target=target, value=annotated):
+                _bind_alias([target], annotated, scope)
+            case ast.withitem(context_expr=value, optional_vars=named):
+                _bind_alias([named], value, scope)
+            case ast.Call(func=func):
+                if path := dotted_path(func):
+                    scope.calls.append(path)
+            case ast.Name(id=identifier, ctx=context):
+                if not isinstance(context, ast.Load):
+                    scope.bind(node.id)
+            case ast.ExceptHandler(name=str(identifier)):
+                scope.bind(identifier)
+            case ast.Attribute(attr=identifier) | ast.arg(arg=identifier) | ast.keyword(arg=identifier):
+                pass
+            case ast.alias(name=name, asname=asname):
+                identifier = asname or name
+        if identifier:
+            scope.identifiers[identifier] += 1
+        self.visit_all(ast.iter_child_nodes(node), scope)
 
     def _visit_function(self, node: FunctionNode, parent: Scope) -> None:
         scope = Scope("function", f"{parent.name}.{node.name}", parent, parent.package)
@@ -137,34 +148,33 @@ class _Reader:
         self.functions.append(scope)
         scope.identifiers[node.name] += 1
         _bind_parameters(node, scope)
-        self._visit_all(node.decorator_list, parent)
-        self._visit_all([node.args, node.returns, *node.body], scope)
+        self.visit_all(node.decorator_list, parent)
+        self.visit_all([node.args, node.returns, *node.body], scope)
 
     def _visit_class(self, node: ast.ClassDef, parent: Scope) -> None:
         scope = Scope("class", f"{parent.name}.{node.name}", parent, parent.package)
         scope.bases = [path for base in node.bases if (path := dotted_path(base))]
         parent.define(scope, node.name)
         parent.identifiers[node.name] += 1
-        self._visit_all([*node.decorator_list, *node.bases, *node.keywords], parent)
-        self._visit_all(node.body, scope)
+        self.visit_all([*node.decorator_list, *node.bases, *node.keywords], parent)
+        self.visit_all(node.body, scope)
 
-    def _visit_import(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
-        if isinstance(node, ast.Import):
-            for item in node.names:
-                module = item.name if item.asname else item.name.partition(".")[0]
-                scope.bind(item.asname or module, Import(module))
-            return
-        origin = _absolute_module(node, scope.package)
+
+def _bind_imports(node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
+    if isinstance(node, ast.Import):
         for item in node.names:
-            if item.name == "*":
-                scope.star_imports.append(origin)
-            else:
-                scope.bind(item.asname or item.name, Import(origin, item.name))
-
-    def _visit_all(self, nodes: Iterable[ast.AST | None], scope: Scope) -> None:
-        for node in nodes:
-            if node is not None:
-                self._visit(node, scope)
+            module = item.name if item.asname else item.name.partition(".")[0]
+            scope.bind(item.asname or module, Import(module))
+        return
+    origin = node.module or ""
+    if node.level:  # a relative import counts from the package
+        parts = scope.package.split(".") if scope.package else []
+        origin = ".".join([*parts[: len(parts) - (node.level - 1)], *filter(None, [node.module])])
+    for item in node.names:
+        if item.name == "*":
+            scope.star_imports.append(origin)
+        else:
+            scope.bind(item.asname or item.name, Import(origin, item.name))
 
 
 def dotted_path(node: ast.AST | None) -> Dotted | None:
@@ -215,39 +225,9 @@ def _object_class(scope: Scope, name: str) -> Scope | None:
     return next((meaning.of for meaning in scope.bindings.get(name, ()) if isinstance(meaning, Instance)), None)
 
 
-def _count_identifiers(node: ast.AST, scope: Scope) -> None:
-    """Names, attributes, parameters and keywords; never what stands inside a string."""
-    found: str | None = None
-    if isinstance(node, ast.Name):
-        found = node.id
-        if not isinstance(node.ctx, ast.Load):
-            scope.bind(node.id)
-    elif isinstance(node, ast.Attribute):
-        found = node.attr
-    elif isinstance(node, ast.arg | ast.keyword):
-        found = node.arg
-    elif isinstance(node, ast.ExceptHandler) and node.name:
-        found = node.name
-        scope.bind(node.name)
-    elif isinstance(node, ast.alias):
-        found = node.asname or node.name
-    if found:
-        scope.identifiers[found] += 1
-
-
-def _absolute_module(node: ast.ImportFrom, package: str) -> str:
-    """The module that a relative import names."""
-    if node.level == 0:
-        return node.module or ""
-    parts = package.split(".") if package else []
-    parts = parts[: len(parts) - (node.level - 1)]
-    return ".".join([*parts, node.module] if node.module else parts)
-
-
 # What a call stands for: names followed through scopes, imports, aliases and base classes. Nothing is run.
 
 
-Meaning = Scope | Instance | Import | Alias
 Value = Scope | Instance
 
 
@@ -282,7 +262,9 @@ class Resolver:
     def _follow(self, path: Dotted, scope: Scope) -> Value | None:
         first, rest = path[0], path[1:]
         if first == SUPER:
-            owner = _enclosing_class(scope)
+            owner: Scope | None = scope
+            while owner is not None and owner.kind != "class":
+                owner = owner.parent
             return self._inherited(owner, rest[0]) if owner is not None and len(rest) == 1 else None
         value = self._lookup(first, scope)
         for name in rest:
@@ -327,7 +309,7 @@ class Resolver:
             self._meanings[key] = next((value for value in found if value is not None), None)
         return self._meanings[key]
 
-    def _value(self, meaning: Meaning) -> Value | None:
+    def _value(self, meaning: Value | Import | Alias) -> Value | None:
         if isinstance(meaning, Alias):
             value = self._follow(meaning.path, meaning.scope)
             if not meaning.is_called:
@@ -359,10 +341,3 @@ class Resolver:
             every = [ancestor for base in classes for ancestor in (base, *self._all_bases(base))]
             self._ancestors[owner] = [base for base in dict.fromkeys(every) if base is not owner]
         return self._ancestors[owner]
-
-
-def _enclosing_class(scope: Scope) -> Scope | None:
-    current: Scope | None = scope
-    while current is not None and current.kind != "class":
-        current = current.parent
-    return current

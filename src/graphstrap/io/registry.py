@@ -96,8 +96,7 @@ class Registry(Generic[T]):
             except Exception as error:  # whatever somebody else's module does
                 raise InputError(f"{self.kind} {name!r} of {module} cannot be imported: {error!r}") from error
         else:
-            close = difflib.get_close_matches(name, self.names(), n=1, cutoff=0.4)
-            hint = f"; did you mean {close[0]!r}?" if close else "."
+            hint = nearest(name, self.names()) or "."
             raise InputError(f"there is no {self.kind} {name!r}{hint} Known are {', '.join(self.names())}")
         if attribute and name not in self._loaded:
             if not hasattr(found, attribute):
@@ -105,3 +104,9 @@ class Registry(Generic[T]):
             self._loaded[name] = getattr(found, attribute)
         if name not in self._loaded:
             raise InputError(f"{module} does not register the {self.kind} {name!r} that its entry point promises")
+
+
+def nearest(word: str, known: list[str]) -> str:
+    """A hint to the known word that is most like this one; nothing if none is."""
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.4)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -31,7 +31,18 @@ def from_scipy(
         self_loops: "drop" or "keep".
         rest: further fields of Graph, such as ids, splits or class_names.
     """
-    matrix = _as_coo(adjacency)
+    from scipy.sparse import csr_array, issparse
+
+    matrix = adjacency if issparse(adjacency) else csr_array(np.asarray(adjacency))
+    if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise InputError(
+            f"adjacency has shape {matrix.shape}: give a square matrix, one row and one column for each node"
+        )
+    if matrix.dtype.kind not in "buif":
+        raise InputError(f"adjacency has type {matrix.dtype}: give real numbers or true/false")
+    matrix = matrix.tocsr(copy=True)
+    matrix.sum_duplicates()
+    matrix = matrix.tocoo()
     if weighted is None:
         weighted = bool((matrix.data != 1).any())
     return Graph.from_edges(
@@ -55,18 +66,3 @@ def to_scipy(graph: Graph) -> Any:
     weights = np.ones(graph.num_edges, dtype=np.float32) if graph.edge_weights is None else graph.edge_weights.numpy()
     incoming = csr_array((weights, graph.indices.numpy(), graph.indptr.numpy()), shape=(graph.num_nodes,) * 2)
     return incoming.T.tocsr()
-
-
-def _as_coo(adjacency: Any) -> Any:
-    from scipy.sparse import csr_array, issparse
-
-    matrix = adjacency if issparse(adjacency) else csr_array(np.asarray(adjacency))
-    if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise InputError(
-            f"adjacency has shape {matrix.shape}: give a square matrix, one row and one column for each node"
-        )
-    if matrix.dtype.kind not in "buif":
-        raise InputError(f"adjacency has type {matrix.dtype}: give real numbers or true/false")
-    merged = matrix.tocsr(copy=True)
-    merged.sum_duplicates()
-    return merged.tocoo()

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -57,12 +56,6 @@ def read_info(path: Path, *, kind: str) -> dict[str, Any]:
         return info
 
 
-def read_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """The shapes of a file's tensors, from its header alone."""
-    with _opened(path, _ADVICE) as file:
-        return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-
-
 @contextmanager
 def _opened(path: Path, advice: str) -> Iterator[Any]:
     """The file, open for reading; a damaged one gives an InputError of one sentence."""
@@ -107,25 +100,24 @@ def write_checkpoint(path: Path, module: nn.Module, optimizer: AdamW, *, info: d
 
 def module_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """The shapes of the module's tensors, from the header alone."""
-    return with_prefix(read_shapes(path), "module.")
+    with _opened(path, _ADVICE) as file:
+        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    return with_prefix(shapes, "module.")
 
 
-@dataclass(frozen=True, eq=False)
-class Checkpoint:
-    path: Path
-    tensors: dict[str, Tensor]
-    info: dict[str, Any]
-
-    @classmethod
-    def read(cls, path: Path) -> Checkpoint:
-        return cls(path, *load_tensors(path, kind="checkpoint"))
-
-    def load_into(self, module: nn.Module, optimizer: AdamW) -> None:
-        load_state(module, with_prefix(self.tensors, "module."), self.path)
-        for index, parameter in enumerate(optimizer.parameters):
-            saved = with_prefix(self.tensors, f"optimizer.{index}.")
-            _check_moments(saved, parameter, self.path)
-            optimizer.state[parameter] = {name: tensor.to(parameter.device) for name, tensor in saved.items()}
+def load_checkpoint(path: Path, module: nn.Module, optimizer: AdamW, *, check: Callable[[Mapping[str, Any]], T]) -> T:
+    """Put a checkpoint into a module and its optimiser, after `check` of its info, whose answer is returned."""
+    tensors, info = load_tensors(path, kind="checkpoint")
+    answer = check(info)
+    load_state(module, with_prefix(tensors, "module."), path)
+    for index, parameter in enumerate(optimizer.parameters):
+        saved = with_prefix(tensors, f"optimizer.{index}.")
+        moment = (parameter.shape, parameter.dtype)
+        wanted = {"step": (torch.Size(), torch.float32), "exp_avg": moment, "exp_avg_sq": moment}
+        if {name: (tensor.shape, tensor.dtype) for name, tensor in saved.items()} != wanted:
+            raise InputError(f"{path} does not fit this recipe: its optimiser state is from another model")
+        optimizer.state[parameter] = {name: tensor.to(parameter.device) for name, tensor in saved.items()}
+    return answer
 
 
 def load_state(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
@@ -134,15 +126,6 @@ def load_state(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> Non
         module.load_state_dict(tensors)
     except RuntimeError as error:
         raise InputError(f"{path} does not fit this recipe: it is from another model") from error
-
-
-def _check_moments(saved: dict[str, Tensor], parameter: Tensor, path: Path) -> None:
-    """Refuse optimiser state that does not fit this parameter."""
-    wanted = {"step": ((), torch.float32)} | {
-        name: (tuple(parameter.shape), parameter.dtype) for name in ("exp_avg", "exp_avg_sq")
-    }
-    if {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in saved.items()} != wanted:
-        raise InputError(f"{path} does not fit this recipe: its optimiser state is from another model")
 
 
 def with_prefix(tensors: Mapping[str, T], prefix: str) -> dict[str, T]:

@@ -1,11 +1,9 @@
 """The recipe for an unknown graph: sizes, rates and probabilities from its statistics, each with its reason.
 
-Masking, dropping and widths were found by hand on Cora, CiteSeer, Photo, BlogCatalog, Actor and a few others, scored on
-their test nodes (docs/LOG.md): strong masking is what makes short training pay, as long as there are enough columns and
-edges left to predict from. Around these rules, fourteen ways of training and what to append were tried on validation
-nodes of twenty graphs, each left out in its turn (lab/benchmarks/tune_default.py): a node's own features beside its
-embedding and, on all but small graphs, more steps were better, the rest not. Below 500 nodes, where a probe has few
-labels and training adds little, own features count twice: that is a guard, not a gain on every graph (docs/LOG.md).
+Strong masking is what makes short training pay, as long as there are enough columns and edges left to predict from. A
+node's own features beside its embedding help on most graphs; below 500 nodes, where a probe has few labels and training
+adds little, they count twice: a guard, not a gain on every graph. How the numbers were found: docs/LOG.md and
+lab/benchmarks/tune_default.py.
 """
 
 from __future__ import annotations
@@ -45,12 +43,11 @@ class Statistics:
     @classmethod
     def of(cls, graph: Graph) -> Statistics:
         blocks = [block for block in graph.features if block is not None]
-        are_bags = bool(blocks) and all(is_bag(block) for block in blocks)
         return cls(
             num_nodes=graph.num_nodes,
             mean_degree=graph.num_edges / max(1, graph.num_nodes),
             num_columns=max((int(block.shape[1]) for block in blocks), default=0),
-            is_bag=are_bags,
+            is_bag=bool(blocks) and all(map(is_bag, blocks)),
             has_own=len(blocks) == len(graph.features) == 1,
         )
 

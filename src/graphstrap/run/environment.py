@@ -13,26 +13,24 @@ _PACKAGES = ("numpy", "scipy", "scikit-learn", "torch-geometric", "duckdb", "saf
 
 
 def graphstrap_version() -> str:
+    return _version("graphstrap") or "uninstalled"
+
+
+def _version(package: str) -> str | None:
     try:
-        return metadata.version("graphstrap")
+        return metadata.version(package)
     except metadata.PackageNotFoundError:
-        return "uninstalled"
+        return None
 
 
 def describe_environment() -> dict[str, Any]:
     import torch  # here: `graphstrap --version` does without
 
-    versions = {}
-    for name in _PACKAGES:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     return {
         "graphstrap": graphstrap_version(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        **versions,
+        **{name: version for name in _PACKAGES if (version := _version(name)) is not None},
         "platform": platform.platform(),
         "processor": _processor(),
         "num_threads": torch.get_num_threads(),

@@ -42,7 +42,7 @@ from graphstrap.io.files import (
     read_text,
 )
 from graphstrap.ops.adamw import AdamW
-from graphstrap.run.checkpoint import Checkpoint, module_shapes, read_info, save_tensors, write_checkpoint
+from graphstrap.run.checkpoint import load_checkpoint, module_shapes, read_info, save_tensors, write_checkpoint
 from graphstrap.run.environment import describe_environment, describe_git
 from graphstrap.run.recipe import Recipe, parse_recipe
 
@@ -161,13 +161,9 @@ class Run:
         """Load the last checkpoint, if there is one, and forget metrics logged after it. Returns its step."""
         for left_over in self.folder.glob(".*.tmp*"):  # of a write that a power cut ended
             left_over.unlink(missing_ok=True)
-        if not self.checkpoint_path.exists():
-            self._cut_log(0)
-            self._note_start(0)
-            return 0
-        saved = Checkpoint.read(self.checkpoint_path)
-        step = self._check(saved.info)
-        saved.load_into(module, optimizer)
+        step = 0
+        if self.checkpoint_path.exists():
+            step = load_checkpoint(self.checkpoint_path, module, optimizer, check=self._check)
         self._cut_log(step)
         self._note_start(step)
         return step

@@ -17,15 +17,8 @@ from typing import Any, get_type_hints
 from graphstrap.errors import InputError
 from graphstrap.graph import ViewSpec
 from graphstrap.io.files import read_text
-from graphstrap.io.registry import Registry
-from graphstrap.run.settings import (
-    check_key,
-    checked_value,
-    named_fan_outs,
-    nearest,
-    setting,
-    toml_value,
-)
+from graphstrap.io.registry import Registry, nearest
+from graphstrap.run.settings import checked_value, named_fan_outs, setting, toml_value
 
 METHODS: Registry[Any] = Registry(
     "method",
@@ -85,12 +78,7 @@ class ViewsRecipe:
 
     def specs(self) -> list[ViewSpec]:
         return [
-            ViewSpec(
-                edge_drop_prob=edge_drop_prob,
-                feature_mask_prob=feature_mask_prob,
-                mask_elements=self.mask_elements,
-                drop_directions_together=self.drop_directions_together,
-            )
+            ViewSpec(edge_drop_prob, feature_mask_prob, self.mask_elements, self.drop_directions_together)
             for edge_drop_prob, feature_mask_prob in zip(self.edge_drop_probs, self.feature_mask_probs, strict=True)
         ]
 
@@ -186,14 +174,6 @@ class TrainRecipe:
     precision: str = setting("auto", choices=("auto", "fp32", "tf32", "bf16"))
 
 
-def _default_encoder() -> EncoderSettings:
-    return ENCODERS.get("gcn").Settings()  # type: ignore[no-any-return]
-
-
-def _default_method() -> MethodSettings:
-    return METHODS.get("bgrl").Settings()  # type: ignore[no-any-return]
-
-
 @dataclass(frozen=True)
 class Recipe:
     """Every setting of a run.
@@ -210,8 +190,8 @@ class Recipe:
     name: str = "custom"
     data: DataRecipe = DataRecipe()
     views: ViewsRecipe = ViewsRecipe()
-    encoder: Any = field(default_factory=_default_encoder)  # of the settings class that the encoder declares
-    method: Any = field(default_factory=_default_method)  # likewise the method
+    encoder: Any = field(default_factory=lambda: ENCODERS.get("gcn").Settings())  # of the class that it declares
+    method: Any = field(default_factory=lambda: METHODS.get("bgrl").Settings())  # likewise
     sampling: SamplingRecipe = SamplingRecipe()
     train: TrainRecipe = TrainRecipe()
 
@@ -265,23 +245,21 @@ class Recipe:
         """A copy with the values of a tree of sections and keys, as TOML is read to, each of them checked."""
         changes: dict[str, Any] = {}
         for section, values in tree.items():
-            check_key(section, ["name", *SECTIONS])
+            if section not in ("name", *SECTIONS):
+                raise InputError(f"there is no setting {section!r}{nearest(section, ['name', *SECTIONS])}")
             if section == "name":
-                changes["name"] = checked_value("name", values, str, {})
+                changes["name"] = values
                 continue
             if not isinstance(values, Mapping):
                 raise InputError(f"{section} is a section: write [{section}] and its keys below it")
             start = _of_chosen_class(section, getattr(self, section), values)
-            kind: Any = type(start)
-            kinds, rules = _kinds(kind), {f.name: f.metadata for f in fields(start)}
-            checked = {}
-            for key, value in values.items():
-                if key not in rules:
+            for key in values:
+                if key not in _names(start):
                     raise _no_such_setting(replace(self, **{section: start}), f"{section}.{key}")
-                checked[key] = checked_value(f"{section}.{key}", value, kinds[key], rules[key])
-            if "steps" in checked and "warmup_steps" not in checked:
-                checked["warmup_steps"] = round(self.train.warmup_steps * checked["steps"] / self.train.steps)
-            changes[section] = replace(start, **checked)
+            changes[section] = _checked_section(section, replace(start, **values))
+        if "steps" in (given := tree.get("train", {})) and "warmup_steps" not in given:
+            warmup = round(self.train.warmup_steps * changes["train"].steps / self.train.steps)
+            changes["train"] = replace(changes["train"], warmup_steps=warmup)
         method, views = changes.get("method", self.method), changes.get("views", self.views)
         if method.name != self.method.name:  # what its views have where nobody says otherwise
             plain, named = ViewsRecipe(), tree.get("views", {})
@@ -318,6 +296,11 @@ def _kinds(section: Any) -> dict[str, Any]:
     return get_type_hints(section)
 
 
+def _names(section: Any) -> list[str]:
+    """The keys of a section, or of a class of sections."""
+    return [f.name for f in fields(section)]
+
+
 def _settings_class(section: str, name: Any) -> Any:
     """The class that a method or an encoder declares its settings with."""
     return _REGISTRIES[section].get(checked_value(f"{section}.name", name, str, _NAME_RULES[section])).Settings
@@ -330,14 +313,14 @@ def _of_chosen_class(section: str, current: Any, values: Mapping[str, Any]) -> A
     wanted = _settings_class(section, values["name"])
     if type(current) is wanted:
         return current
-    shared = {f.name: getattr(current, f.name) for f in fields(wanted) if hasattr(current, f.name)}
+    shared = {key: getattr(current, key) for key in _names(wanted) if hasattr(current, key)}
     return wanted(**{**shared, "name": values["name"]})
 
 
 def _others_with(section: str, key: str) -> list[str]:
     """Graphstrap's own methods, or encoders, that have a setting."""
     names = [name for name in _REGISTRIES.get(section, ()) if _REGISTRIES[section].is_own(name)]
-    return [name for name in names if key in {f.name for f in fields(_settings_class(section, name))}]
+    return [name for name in names if key in _names(_settings_class(section, name))]
 
 
 def _own_settings(tree: Mapping[str, Any]) -> dict[str, Any]:
@@ -346,12 +329,13 @@ def _own_settings(tree: Mapping[str, Any]) -> dict[str, Any]:
     for section in _REGISTRIES:
         if not isinstance(tree.get(section), Mapping):
             continue
-        values = dict(tree[section])
+        values = tree[section]
         chosen = _settings_class(section, values.get("name", getattr(Recipe(), section).name))
-        for key in [key for key in values if key not in {f.name for f in fields(chosen)}]:
-            if f"{section}.{key}" in RETIRED or _others_with(section, key):
-                del values[key]
-        kept[section] = values
+        kept[section] = {
+            key: value
+            for key, value in values.items()
+            if key in _names(chosen) or not (f"{section}.{key}" in RETIRED or _others_with(section, key))
+        }
     return kept
 
 
@@ -361,7 +345,7 @@ def _no_such_setting(recipe: Recipe, key: str) -> InputError:
     if others:
         chosen = getattr(recipe, section).name
         return InputError(f"{key} is a setting of {', '.join(others)}, not of {chosen}: leave it out for {chosen}")
-    known = [f"{s}.{f.name}" for s in SECTIONS for f in fields(getattr(recipe, s))]
+    known = [f"{s}.{one}" for s in SECTIONS for one in _names(getattr(recipe, s))]
     return InputError(f"there is no setting {key!r}{nearest(key, known)}")
 
 
@@ -455,7 +439,7 @@ def parse_recipe(text: str, *, origin: str) -> Recipe:
 def check_new(recipe: Recipe) -> None:
     """Refuse them, each with a sentence."""
     sampling, method, kind = recipe.sampling, recipe.method, recipe.method_class
-    if not kind.has_encoder and recipe.encoder.name != _default_encoder().name:
+    if not kind.has_encoder and recipe.encoder.name != Recipe().encoder.name:
         raise InputError(f"{method.name} learns a vector for each node and has no encoder: leave encoder.name out")
     if recipe.views.centrality != "none" and not kind.reads_views:
         raise InputError(f"views.centrality is for methods with two views, and {method.name} has none: leave it out")

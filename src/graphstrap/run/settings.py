@@ -5,7 +5,6 @@ What breaks a rule is an InputError that names the key, what it takes and what i
 
 from __future__ import annotations
 
-import difflib
 import json
 import operator
 import tomllib
@@ -27,23 +26,13 @@ def setting(default: Any, **rules: Any) -> Any:
     return field(default=default, metadata=rules)
 
 
-def check_key(key: str, known: list[str]) -> None:
-    if key not in known:
-        raise InputError(f"there is no setting {key!r}{nearest(key, known)}")
-
-
-def nearest(word: str, known: list[str]) -> str:
-    """A hint to the known word that is most like this one; nothing if none is."""
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.4)
-    return f"; did you mean {close[0]!r}?" if close else ""
-
-
 def checked_value(key: str, value: Any, kind: Any, rules: Mapping[str, Any]) -> Any:
     """The value as the field's type, or an error that says what the field takes."""
     if get_origin(kind) is tuple:
         item_kinds = get_args(kind)
         if not isinstance(value, list | tuple):
-            raise InputError(f"{key} takes a list such as {toml_value(_example(item_kinds))}, got {value!r}")
+            example = {int: (256,), str: ("cites=40,40",)}.get(item_kinds[0], (0.2, 0.3))
+            raise InputError(f"{key} takes a list such as {toml_value(example)}, got {value!r}")
         if item_kinds[-1] is Ellipsis:
             item_kinds = (item_kinds[0],) * len(value)
         if len(value) > _MOST_VALUES:
@@ -76,10 +65,6 @@ def checked_seed(seed: Any) -> int:
     if not 0 <= number < 1 << 63:
         raise InputError(f"a seed is a whole number from 0 to 2**63 - 1, got {seed!r}")
     return number
-
-
-def _example(kinds: tuple[Any, ...]) -> tuple[Any, ...]:
-    return {int: (256,), str: ("cites=40,40",)}.get(kinds[0], (0.2, 0.3))
 
 
 def toml_value(value: Any) -> str:

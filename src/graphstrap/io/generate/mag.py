@@ -18,6 +18,7 @@ Departs from MAG240M: all papers are of one of the labelled topics; the labels o
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,10 +69,6 @@ class Half:
     indices: Tensor
     num_columns: int
 
-    @property
-    def num_rows(self) -> int:
-        return len(self.indptr) - 1
-
 
 @dataclass(frozen=True)
 class Edges:
@@ -81,21 +78,22 @@ class Edges:
     num_given: int
 
 
+def _chunks(number: int, step: int, device: torch.device) -> Iterator[Tensor]:
+    """The integers from 0 to `number`, some at a time."""
+    for begin in range(0, number, step):
+        yield torch.arange(begin, min(number, begin + step), device=device)
+
+
 def draw_half(plan: Plan, draw: Draw, *, num_rows: int, num_columns: int, chunk_rows: int) -> Half:
     """Draw a relation for all rows; an end that a row draws twice counts once."""
     counts, columns = [], []
-    for begin in range(0, num_rows, chunk_rows):
-        rows = torch.arange(begin, min(num_rows, begin + chunk_rows), device=plan.device)
+    for rows in _chunks(num_rows, chunk_rows, plan.device):
         draws, ends = draw(plan, rows)
         owner = torch.repeat_interleave(torch.arange(len(rows), device=plan.device), draws)
-        keys = (owner * num_columns + ends)[ends >= 0].sort().values
-        is_first = torch.ones_like(keys, dtype=torch.bool)
-        is_first[1:] = keys[1:] != keys[:-1]
-        keys = keys[is_first]
+        keys = torch.unique_consecutive((owner * num_columns + ends)[ends >= 0].sort().values)
         counts.append(torch.bincount(keys // num_columns, minlength=len(rows)))
         columns.append((keys % num_columns).int())
-    degrees = torch.cat(counts)
-    return Half(row_starts(degrees), torch.cat(columns), num_columns)
+    return Half(row_starts(torch.cat(counts)), torch.cat(columns), num_columns)
 
 
 def draw_edges(plan: Plan, *, chunk_rows: int, max_edges: int) -> Edges:
@@ -108,56 +106,39 @@ def draw_edges(plan: Plan, *, chunk_rows: int, max_edges: int) -> Edges:
     )
     cited, written, members = (count_columns(half.indices, half.num_columns) for half in (cites, writes, belongs))
     citing, written_by, affiliated = (half.indptr.diff() for half in (cites, writes, belongs))
-    degrees = torch.cat([citing + cited + written_by, written + affiliated, members])
-    indptr = row_starts(degrees)
-    del degrees
-    filler = _Filler.of(indptr, max_edges=max_edges)
+    indptr = row_starts(torch.cat([citing + cited + written_by, written + affiliated, members]))
+    num_given = sum(len(half.indices) for half in (cites, writes, belongs))
+    indices = torch.empty(int(indptr[-1]), dtype=torch.int32, device=plan.device)
+    edges = Edges(indptr, indices, torch.empty_like(indices, dtype=torch.uint8), num_given)
     authors, institutions = num_papers, num_papers + num_authors
     # (relation, what lies before it in each row, first row, first source)
-    filler.straight(cites, 0, indptr[:num_papers], first_source=0)
-    filler.turned(cites, 1, indptr[:num_papers] + citing, first_source=0)
-    filler.straight(writes, 2, indptr[:num_papers] + citing + cited, first_source=authors)
-    filler.turned(writes, 3, indptr[authors:institutions], first_source=0)
-    filler.turned(belongs, 4, indptr[institutions:-1], first_source=authors)
-    filler.straight(belongs, 5, indptr[authors:institutions] + written, first_source=institutions)
-    num_given = sum(len(half.indices) for half in (cites, writes, belongs))
-    return Edges(indptr, filler.indices, filler.edge_types, num_given)
+    _fill(edges, cites, 0, indptr[:num_papers], first_source=0, max_edges=max_edges)
+    _fill_turned(edges, cites, 1, indptr[:num_papers] + citing, first_source=0, max_edges=max_edges)
+    _fill(edges, writes, 2, indptr[:num_papers] + citing + cited, first_source=authors, max_edges=max_edges)
+    _fill_turned(edges, writes, 3, indptr[authors:institutions], first_source=0, max_edges=max_edges)
+    _fill_turned(edges, belongs, 4, indptr[institutions:-1], first_source=authors, max_edges=max_edges)
+    _fill(edges, belongs, 5, indptr[authors:institutions] + written, first_source=institutions, max_edges=max_edges)
+    return edges
 
 
-@dataclass(frozen=True)
-class _Filler:
-    indices: Tensor
-    edge_types: Tensor
-    max_edges: int
+def _fill(edges: Edges, half: Half, relation: int, bases: Tensor, *, first_source: int, max_edges: int) -> None:
+    """Edges into the rows of a half, whose columns are sources; `bases` is where each row's edges go."""
+    chunks = _chunks(len(half.indices), max_edges, bases.device)
+    for positions, columns in zip(chunks, torch.split(half.indices, max_edges), strict=False):
+        rows = torch.searchsorted(half.indptr, positions, right=True) - 1
+        places = bases[rows] + positions - half.indptr[rows]
+        edges.indices[places] = columns + first_source
+        edges.edge_types[places] = relation
 
-    @classmethod
-    def of(cls, indptr: Tensor, *, max_edges: int) -> _Filler:
-        num_edges, device = int(indptr[-1]), indptr.device
-        indices = torch.empty(num_edges, dtype=torch.int32, device=device)
-        return cls(indices, torch.empty(num_edges, dtype=torch.uint8, device=device), max_edges)
 
-    def straight(self, half: Half, relation: int, bases: Tensor, *, first_source: int) -> None:
-        """Edges into the rows of a half, whose columns are sources; `bases` is where each row's edges go."""
-        step = max(1, self.max_edges)
-        for begin in range(0, len(half.indices), step):
-            positions = torch.arange(begin, min(len(half.indices), begin + step), device=bases.device)
-            rows = torch.searchsorted(half.indptr, positions, right=True) - 1
-            places = bases[rows] + positions - half.indptr[rows]
-            self._put(places, half.indices[begin : begin + step] + first_source, relation)
-
-    def turned(self, half: Half, relation: int, bases: Tensor, *, first_source: int) -> None:
-        """Edges into the columns of a half, whose rows are sources."""
-        for part in transposed_ranges(
-            half.indptr, half.indices, num_columns=half.num_columns, max_edges=self.max_edges
-        ):
-            starts = part.counts.cumsum(0) - part.counts
-            shifts = torch.repeat_interleave(bases[part.begin : part.end] - starts, part.counts)
-            places = shifts + torch.arange(len(shifts), device=bases.device)
-            self._put(places, (part.rows + first_source).int(), relation)
-
-    def _put(self, places: Tensor, sources: Tensor, relation: int) -> None:
-        self.indices[places] = sources
-        self.edge_types[places] = relation
+def _fill_turned(edges: Edges, half: Half, relation: int, bases: Tensor, *, first_source: int, max_edges: int) -> None:
+    """Edges into the columns of a half, whose rows are sources."""
+    for part in transposed_ranges(half.indptr, half.indices, num_columns=half.num_columns, max_edges=max_edges):
+        starts = part.counts.cumsum(0) - part.counts
+        shifts = torch.repeat_interleave(bases[part.begin : part.end] - starts, part.counts)
+        places = shifts + torch.arange(len(shifts), device=bases.device)
+        edges.indices[places] = (part.rows + first_source).int()
+        edges.edge_types[places] = relation
 
 
 NOISE = 4.5
@@ -193,7 +174,7 @@ def mag(
     chunk_bytes = chunk_bytes or _CHUNK_BYTES.get(place.type, 1 << 28)
     plan = Plan.of(scale, seed=seed, device=place)
     edges = draw_edges(plan, chunk_rows=max(1, chunk_bytes >> 11), max_edges=max(1, chunk_bytes >> 6))
-    years, topics = _papers(plan, chunk_bytes >> 7)
+    years, topics = _papers(plan, max(1, chunk_bytes >> 7))
     labels, splits = _labels(plan, years, topics)
     offsets = (0, *np.cumsum(plan.sizes).tolist())
     times = torch.full((offsets[-1],), NO_TIME, device=place)
@@ -223,9 +204,9 @@ def _papers(plan: Plan, chunk_rows: int) -> tuple[Tensor, Tensor]:
     """(papers,) year, from 0, and topic: one byte each is enough."""
     years = torch.empty(plan.sizes[0], dtype=torch.uint8, device=plan.device)
     topics = torch.empty_like(years)
-    for begin in range(0, len(years), max(1, chunk_rows)):
-        ids = torch.arange(begin, min(len(years), begin + max(1, chunk_rows)), device=plan.device)
-        years[begin : begin + len(ids)], topics[begin : begin + len(ids)] = plan.papers.cell_of(ids)
+    of_chunks = (torch.split(column, chunk_rows) for column in (years, topics))
+    for ids, year, topic in zip(_chunks(len(years), chunk_rows, plan.device), *of_chunks, strict=True):
+        year[:], topic[:] = plan.papers.cell_of(ids)
     return years, topics
 
 
@@ -233,9 +214,7 @@ def _labels(plan: Plan, years: Tensor, topics: Tensor) -> tuple[Tensor, Splits]:
     num_nodes, branch = sum(plan.sizes), plan.branch(20)
     labels = torch.full((num_nodes,), -1, device=plan.device)
     masks = torch.zeros(3, num_nodes, 1, dtype=torch.bool, device=plan.device)
-    step = 1 << 24
-    for begin in range(0, len(years), step):
-        ids = torch.arange(begin, min(len(years), begin + step), device=plan.device)
+    for ids in _chunks(len(years), 1 << 24, plan.device):
         labelled = ids[plan.has_label(ids)]
         topic, when = topics[labelled].long(), years[labelled].long() + FIRST_YEAR
         start = plan.field_starts[plan.fields[topic]]
@@ -257,11 +236,10 @@ def _features(
     spectrum = (1.0 / (columns + 1).double()).sqrt().float()
     x = torch.empty(len(years), num_features, dtype=dtype, device=plan.device)
     step = max(1, chunk_bytes // (64 * num_features))
-    for begin in range(0, len(years), step):
-        end = min(len(years), begin + step)
-        ids = torch.arange(begin, end, device=plan.device)[:, None]
-        centre = centres[years[begin:end].long(), topics[begin:end].long()]
-        x[begin:end] = spectrum * (centre + NOISE * _normal(ids * num_features + columns, branch))
+    of_chunks = (torch.split(column, step) for column in (years, topics, x))
+    for ids, year, topic, rows in zip(_chunks(len(years), step, plan.device), *of_chunks, strict=True):
+        noise = _normal(ids[:, None] * num_features + columns, branch)
+        rows[:] = spectrum * (centres[year.long(), topic.long()] + NOISE * noise)
     return x
 
 

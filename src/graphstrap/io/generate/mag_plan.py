@@ -22,8 +22,7 @@ from graphstrap.graph.keep import child_seed, hash32
 
 # Drawing without a generator: every draw is a hash of what it is for, so any part of a graph can be made alone.
 #
-# Uniform numbers become skewed ones by products and square roots only, which have the same bits on every device.
-
+# Uniform numbers become skewed ones by products only, which have the same bits on every device.
 
 Table = np.ndarray[Any, Any]
 
@@ -34,23 +33,17 @@ def uniform(ids: Tensor, seed: int) -> Tensor:
     return (word.double() + 0.5) * 2.0**-32
 
 
-def skewed(u: Tensor, power: float) -> Tensor:
-    """u ** power for a multiple of one half."""
-    whole, root = divmod(power, 1.0)
-    result = torch.ones_like(u)
-    for _ in range(int(whole)):
+def skewed(u: Tensor, power: int) -> Tensor:
+    """u ** power, as products."""
+    result = u
+    for _ in range(power - 1):
         result = result * u
-    return result * u.sqrt() if root else result
+    return result
 
 
 def below(u: Tensor, count: Tensor | int) -> Tensor:
     """u in (0, 1) to an integer from 0 up to, but without, `count`."""
     return torch.minimum((u * count).long(), torch.as_tensor(count, device=u.device) - 1)
-
-
-def by_quantile(u: Tensor, table: Tensor) -> Tensor:
-    """The entry of a table of equally likely values."""
-    return table[below(u, len(table))]
 
 
 def signs(seed: int, *shape: int) -> Table:
@@ -126,14 +119,10 @@ class Layout:
         years = starts[:: shares.shape[1]]
         return cls(torch.from_numpy(starts).to(device), Shuffle.of(years, seed, device=device))
 
-    @property
-    def num_topics(self) -> int:
-        return (len(self.starts) - 1) // NUM_YEARS
-
     def cell_of(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """The year, from 0, and the topic of each id."""
         cell = torch.searchsorted(self.starts, self.place_of(ids), right=True) - 1
-        return cell // self.num_topics, cell % self.num_topics
+        return cell // NUM_CLASSES, cell % NUM_CLASSES
 
     def place_of(self, ids: Tensor) -> Tensor:
         return self.shuffles.back(ids, self._year_of(ids))
@@ -247,7 +236,7 @@ _UNCITING = 0.30  # papers without references
 _REFERENCES, _REFERENCES_SPREAD = 11.3, 0.9  # of the others: median-like size and spread of a log-normal
 _COAUTHORS, _COAUTHORS_SPREAD = 1.785, 0.9
 _AFFILIATIONS = (0.6992, 0.2468, 0.044, 0.010)  # chance of 0, 1, 2, 3
-_CITED_POWER, _AUTHOR_POWER, _INSTITUTION_POWER = 3.0, 2.0, 2.0
+_CITED_POWER, _AUTHOR_POWER, _INSTITUTION_POWER = 3, 2, 2
 _SAME_TOPIC, _SAME_FIELD = 0.70, 0.88  # up to the first: the same topic; up to the second: its field; else any
 
 _AMONG_LABELLED = 0.25
@@ -258,17 +247,15 @@ Draw = Callable[[Plan, Tensor], tuple[Tensor, Tensor]]
 def draw_cites(plan: Plan, papers: Tensor) -> tuple[Tensor, Tensor]:
     """(draws of each paper, the paper cited by each draw, -1 for none). Cited papers have smaller ids."""
     branch = plan.branch(10)
-    counts = by_quantile(uniform(papers, branch), _table("references", plan.device))
-    owner, keys = _spread(papers, counts)
-    year, topic = plan.papers.cell_of(papers)
-    year, topic = year[owner], topic[owner]
+    counts = _pick("references", papers, branch)
+    owner, keys, year, topic = _spread(plan.papers, papers, counts)
     other = _other_topic(plan, topic, keys, branch)
-    lag = by_quantile(uniform(keys, branch + 1), _table("lags", plan.device))
+    lag = _pick("lags", keys, branch + 1)
     then = year - lag
     then = torch.where(then < 0, below(uniform(keys, branch + 2), year + 1), then)
     u = uniform(keys, branch + 3)
     cited = _member(plan.papers, then, other, u, _CITED_POWER)
-    cell = then * plan.papers.num_topics + other
+    cell = then * NUM_CLASSES + other
     place = plan.labelled_starts[cell] + below(u, plan.labelled_counts[cell].clamp(min=1))
     among = (
         plan.has_label(papers)[owner] & (plan.labelled_counts[cell] > 0) & (uniform(keys, branch + 6) < _AMONG_LABELLED)
@@ -280,16 +267,14 @@ def draw_cites(plan: Plan, papers: Tensor) -> tuple[Tensor, Tensor]:
 def draw_writers(plan: Plan, papers: Tensor) -> tuple[Tensor, Tensor]:
     """(draws of each paper, the author of each draw, -1 for none)."""
     branch = plan.branch(11)
-    counts = 1 + by_quantile(uniform(papers, branch), _table("coauthors", plan.device))
-    owner, keys = _spread(papers, counts)
+    counts = 1 + _pick("coauthors", papers, branch)
+    owner, keys, year, topic = _spread(plan.papers, papers, counts)
     is_first = keys % MAX_DRAWS == 0
     num_papers, num_authors, _ = plan.sizes
     places = plan.papers.place_of(papers)
     debut = plan.authors.id_of(places * num_authors // num_papers)
-    year, topic = plan.papers.cell_of(papers)
-    year, topic = year[owner], topic[owner]
     other = _other_topic(plan, topic, keys, branch)
-    began = (year - by_quantile(uniform(keys, branch + 1), _table("careers", plan.device))).clamp(min=0)
+    began = (year - _pick("careers", keys, branch + 1)).clamp(min=0)
     author = _member(plan.authors, began, other, uniform(keys, branch + 3), _AUTHOR_POWER)
     return counts, torch.where(is_first, debut[owner], author)
 
@@ -297,20 +282,20 @@ def draw_writers(plan: Plan, papers: Tensor) -> tuple[Tensor, Tensor]:
 def draw_institutions(plan: Plan, authors: Tensor) -> tuple[Tensor, Tensor]:
     """(draws of each author, the institution of each draw)."""
     branch, num_institutions = plan.branch(12), plan.sizes[2]
-    counts = by_quantile(uniform(authors, branch), _table("affiliations", plan.device))
-    owner, keys = _spread(authors, counts)
+    counts = _pick("affiliations", authors, branch)
+    _, keys, _, topic = _spread(plan.authors, authors, counts)
     rank = below(skewed(uniform(keys, branch + 1), _INSTITUTION_POWER), num_institutions)
-    _, topic = plan.authors.cell_of(authors)
     own_order = uniform(keys, branch + 2) < 0.5
-    shift = torch.where(own_order, topic[owner] * num_institutions // NUM_CLASSES, 0)
+    shift = torch.where(own_order, topic * num_institutions // NUM_CLASSES, 0)
     return counts, (rank + shift) % num_institutions
 
 
-def _spread(nodes: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """For each draw: whose it is, as a place in `nodes`, and a number of its own."""
+def _spread(layout: Layout, nodes: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """For each draw: whose it is, as a place in `nodes`; a number of its own; and the node's year and topic."""
     owner = torch.repeat_interleave(torch.arange(len(nodes), device=nodes.device), counts)
     number = torch.arange(len(owner), device=nodes.device) - (counts.cumsum(0) - counts)[owner]
-    return owner, nodes[owner] * MAX_DRAWS + number
+    year, topic = layout.cell_of(nodes)
+    return owner, nodes[owner] * MAX_DRAWS + number, year[owner], topic[owner]
 
 
 def _other_topic(plan: Plan, topic: Tensor, keys: Tensor, branch: int) -> Tensor:
@@ -321,17 +306,19 @@ def _other_topic(plan: Plan, topic: Tensor, keys: Tensor, branch: int) -> Tensor
     return torch.where(which < _SAME_TOPIC, topic, torch.where(which < _SAME_FIELD, in_field, anywhere))
 
 
-def _member(layout: Layout, year: Tensor, topic: Tensor, u: Tensor, power: float) -> Tensor:
+def _member(layout: Layout, year: Tensor, topic: Tensor, u: Tensor, power: int) -> Tensor:
     """A node of a (year, topic), the first places most often; -1 where there is none."""
-    cell = year * layout.num_topics + topic
+    cell = year * NUM_CLASSES + topic
     start = layout.starts[cell]
     count = layout.starts[cell + 1] - start
     place = start + below(skewed(u, power), count.clamp(min=1))
     return torch.where(count > 0, layout.id_of(place.clamp(max=int(layout.starts[-1]) - 1)), -1)
 
 
-def _table(name: str, device: torch.device) -> Tensor:
-    return torch.from_numpy(_tables()[name]).to(device)
+def _pick(table: str, ids: Tensor, seed: int) -> Tensor:
+    """For each id an entry of a table of equally likely values."""
+    values = torch.from_numpy(_tables()[table]).to(ids.device)
+    return values[below(uniform(ids, seed), len(values))]
 
 
 @cache
