@@ -143,17 +143,9 @@ class KnownEdges:
             )
         return found
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "types": list(self.types),
-            "has_weights": self.has_weights,
-            "columns": list(self.columns),
-            "num_columns": self.num_columns,
-        }
-
     @classmethod
     def from_dict(cls, saved: dict[str, Any]) -> Self:
-        """A ValueError where that is none."""
+        """From what `dataclasses.asdict` gives, perhaps by way of JSON; a ValueError from anything else."""
         types, columns = tuple(saved["types"]), tuple(saved["columns"])
         has_weights, num_columns = saved["has_weights"], saved["num_columns"]
         if not all(isinstance(name, str) for name in (*types, *columns)) or type(has_weights) is not bool:
