@@ -27,7 +27,7 @@ from graphstrap.graph import Graph, View
 from graphstrap.ops._csr import attention as _csr
 from graphstrap.ops._csr.attention import is_worth_summing, times_heads
 from graphstrap.ops._csr.products import best_form
-from graphstrap.ops._torch import Scores
+from graphstrap.ops._torch import Scores, apply
 from graphstrap.ops._triton.attention_weights import (
     KeptEdges,
     kept_edges,
@@ -64,8 +64,7 @@ def attend_features(graph: Graph, view: View, weight: Tensor, scores: Scores) ->
 def _attend(graph: Graph, view: View, h: Tensor, scores: Scores, *, average: bool, shared: bool) -> Tensor:
     edges = kept_edges(graph, view, scores.edge is not None)
     source, target, edge = (None if part is None else part.contiguous() for part in scores[:3])
-    result: Tensor = _Attend.apply(h.contiguous(), source, target, edge, scores.slope, average, shared, graph, edges)  # type: ignore[no-untyped-call]
-    return result
+    return apply(_Attend, h.contiguous(), source, target, edge, scores.slope, average, shared, graph, edges)
 
 
 class _Attend(torch.autograd.Function):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -13,15 +12,14 @@ from graphstrap.ops._torch import Scores
 from graphstrap.ops._triton.chunks import ChunkedMatrix, compact
 from graphstrap.ops._triton.launch import IS_AVAILABLE, launch
 from graphstrap.ops._triton.products import adjacency, kept_edge_bytes
+from graphstrap.ops.once import once
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def"
-
-_kept: WeakKeyDictionary[View, WeakKeyDictionary[Graph, dict[bool, KeptEdges]]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
 class KeptEdges:
-    """What a view keeps of a graph's edges, in both directions, with self-loops; worked out once for each view."""
+    """What a view keeps of a graph's edges, in both directions, with self-loops."""
 
     kept: Tensor | None
     forward: ChunkedMatrix
@@ -30,17 +28,14 @@ class KeptEdges:
     forward_places: Tensor | None  # the same of the forward entries, where edges have scores
 
 
+@once
 def kept_edges(graph: Graph, view: View, with_places: bool) -> KeptEdges:
-    found = _kept.setdefault(view, WeakKeyDictionary()).setdefault(graph, {})
-    if with_places not in found:
-        forward, backward = adjacency(graph, view, "sum")
-        kept, back = kept_edge_bytes(graph, view), graph.transpose
-        positions = back.edge_positions
-        order = torch.arange(graph.num_edges, dtype=torch.int32, device=graph.device)
-        places = compact(forward.chunks, order, kept=kept, loops=True).columns if with_places else None
-        turned = compact(backward.chunks, positions.int(), kept=kept, positions=positions, loops=True).columns
-        found[with_places] = KeptEdges(kept, forward, backward, turned, places)
-    return found[with_places]
+    forward, backward = adjacency(graph, view, "sum")
+    kept, positions = kept_edge_bytes(graph, view), graph.transpose.edge_positions
+    order = torch.arange(graph.num_edges, dtype=torch.int32, device=graph.device)
+    places = compact(forward.chunks, order, kept=kept, loops=True).columns if with_places else None
+    turned = compact(backward.chunks, positions.int(), kept=kept, positions=positions, loops=True).columns
+    return KeptEdges(kept, forward, backward, turned, places)
 
 
 def log_totals(graph: Graph, edges: KeptEdges, scores: Scores) -> Tensor:

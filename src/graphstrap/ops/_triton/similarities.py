@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from graphstrap.ops._csr import similarities as _csr
+from graphstrap.ops._torch import apply
 from graphstrap.ops._triton.launch import IS_AVAILABLE, launch, may_round_to_tf32
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def"
@@ -116,8 +117,7 @@ def log_total_others(keys: Tensor, *, bound: float | None = None) -> Tensor:
     if not is_bounded or keys.dtype == torch.float64 or keys.shape[1] > MOST_COLUMNS:
         return _csr.log_total_others(keys)
     padded = max(16, triton.next_power_of_2(keys.shape[1]))
-    total: Tensor = _LogTotalOthers.apply(F.pad(keys, (0, padded - keys.shape[1])), bound)  # type: ignore[no-untyped-call]
-    return total
+    return apply(_LogTotalOthers, F.pad(keys, (0, padded - keys.shape[1])), bound)
 
 
 class _LogTotalOthers(torch.autograd.Function):
