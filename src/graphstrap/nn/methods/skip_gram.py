@@ -34,7 +34,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
@@ -45,6 +44,7 @@ from graphstrap.graph import CLEAN, Graph, View
 from graphstrap.graph.blocks import SparseMatrix
 from graphstrap.graph.keep import hash32
 from graphstrap.nn.methods import Blueprint, Method, MethodSettings, Stats
+from graphstrap.ops.once import once
 from graphstrap.run.recipe import METHODS
 from graphstrap.run.settings import setting
 
@@ -72,14 +72,9 @@ class Roads:
     weight_sums: Tensor | None  # (E + N + 1,) float64 running sum of edge weights, from 0
 
     @classmethod
+    @once
     def of(cls, graph: Graph) -> Roads:
         """Made once for each graph, so that a captured step finds it ready."""
-        if graph not in _roads:
-            _roads[graph] = cls._make(graph)
-        return _roads[graph]
-
-    @classmethod
-    def _make(cls, graph: Graph) -> Roads:
         if graph.num_edges == 0:
             raise InputError(f"graph {graph.name!r} has no edges: there is nowhere to walk")
         out, nodes = graph.transpose, torch.arange(graph.num_nodes, device=graph.device)
@@ -123,9 +118,6 @@ class Roads:
         num_nodes, num_edges = len(self.first), len(self.neighbours) - len(self.first)
         source = torch.repeat_interleave(torch.arange(num_nodes, device=self.first.device), self.indptr.diff())
         return source * num_nodes + self.neighbours[:num_edges]
-
-
-_roads: WeakKeyDictionary[Graph, Roads] = WeakKeyDictionary()
 
 
 def draw_starts(roads: Roads, num_walks: int, *, seed: int | Tensor) -> Tensor:

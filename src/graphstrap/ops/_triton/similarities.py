@@ -128,9 +128,8 @@ class _LogTotalOthers(torch.autograd.Function):
         keys = keys.contiguous()
         total = keys.new_empty(len(keys), dtype=torch.float32)
         sizes = _tiles(keys)
-        launch(_log_total_kernel, _grid(keys, sizes))(
-            *_descriptors(keys, sizes), total, len(keys), bound * LOG2_E, **sizes
-        )
+        arguments = *_descriptors(keys, sizes), total, len(keys), bound * LOG2_E
+        launch(_log_total_kernel, _grid(keys, sizes))(*arguments, **sizes)
         ctx.save_for_backward(keys, total)
         ctx.bound = bound
         return total
@@ -140,15 +139,8 @@ class _LogTotalOthers(torch.autograd.Function):
         keys, total = ctx.saved_tensors
         scale = gradient.float() * torch.exp(ctx.bound - total)
         result, sizes = torch.empty_like(keys), _tiles(keys)
-        launch(_gradient_kernel, _grid(keys, sizes))(
-            *_descriptors(keys, sizes),
-            scale,
-            result,
-            len(keys),
-            ctx.bound * LOG2_E,
-            num_columns=keys.shape[1],
-            **sizes,
-        )
+        arguments = *_descriptors(keys, sizes), scale, result, len(keys), ctx.bound * LOG2_E
+        launch(_gradient_kernel, _grid(keys, sizes))(*arguments, num_columns=keys.shape[1], **sizes)
         return result, None
 
 
