@@ -13,11 +13,9 @@ from graphstrap.graph import Graph, View
 from graphstrap.graph.keep import child_seed, drop_threshold, hash32, keep
 from graphstrap.graph.view import Probability
 
-# What attention is computed from: a few numbers for each node and edge.
-
 
 class Scores(NamedTuple):
-    """How much node i attends to node j over the edge e, for each of H heads, before the softmax over all j:
+    """How much node i attends to node j over the edge e, for each of H heads, before the softmax over all j.
 
     score  =  leaky_relu(source_j + target_i + edge_e)
     """
@@ -49,7 +47,6 @@ def apply(function: type[torch.autograd.Function], *inputs: Any) -> Tensor:
 
 
 # What a view keeps, as arrays: for backends that must materialise it, and the law that the kernels are held to.
-
 
 # Edges and features draw from different hashes of the view's seed, and so does each node type's feature block.
 _FEATURE_STREAM = child_seed(0, 1)

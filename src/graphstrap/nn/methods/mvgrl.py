@@ -38,15 +38,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphstrap.errors import InputError
-from graphstrap.graph import CLEAN, Graph, View, ViewSpec
+from graphstrap.graph import CLEAN, Graph, View
 from graphstrap.nn.encoders.gcn import bilinear_weight, convolve, only_gcn, project_features
 from graphstrap.nn.methods import Blueprint, Method, MethodSettings, Stats
+from graphstrap.nn.methods.dgi import SHUFFLED
 from graphstrap.ops import propagate
 from graphstrap.ops.memory import free_memory
 from graphstrap.run.recipe import METHODS
 from graphstrap.run.settings import setting
-
-SHUFFLED = ViewSpec(shuffle_nodes=True)
 
 _diffusions: WeakKeyDictionary[Graph, dict[float, Tensor]] = WeakKeyDictionary()
 
@@ -89,7 +88,7 @@ class MVGRL(Method):
     def build(cls, settings: MVGRLSettings, blueprint: Blueprint) -> MVGRL:
         """The two encoders draw their weights from different children of the seed."""
         generators = (blueprint.generator(0), blueprint.generator(1))
-        return cls(blueprint.make_encoder, teleport_prob=settings.teleport_prob, generators=generators)
+        return cls(blueprint.make_encoder, generators=generators, **cls.options(settings))
 
     def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, Stats]:
         tables = self.online.encode(batch, [CLEAN, View(SHUFFLED, views[0].seed)])
@@ -151,7 +150,12 @@ def diffusion(graph: Graph, *, teleport_prob: float, layer_sizes: Sequence[int] 
     """
     made = _diffusions.setdefault(graph, {})
     if teleport_prob not in made:
-        check_fits(mvgrl_bytes(graph.num_nodes, layer_sizes=layer_sizes), graph)
+        needed, free = mvgrl_bytes(graph.num_nodes, layer_sizes=layer_sizes), free_memory(graph.device)
+        if needed > free:
+            raise InputError(
+                f"OOM: needs about {_gigabytes(needed)} of {_gigabytes(free)}: mvgrl keeps a number for every "
+                f"pair of the {graph.num_nodes:,} nodes; bgrl's memory grows with the nodes"
+            )
         made[teleport_prob] = _diffuse(graph, teleport_prob)
     return made[teleport_prob]
 
@@ -178,16 +182,6 @@ def mvgrl_bytes(num_nodes: int, *, layer_sizes: Sequence[int] = (512,)) -> int:
     bfloat16, 1.5 N^2 floats, and some 32 tables of N rows for each layer.
     """
     return max(12 * num_nodes**2, 6 * num_nodes**2 + 4 * 32 * num_nodes * sum(layer_sizes))
-
-
-def check_fits(needed_bytes: int, graph: Graph) -> None:
-    """Refuse what would not fit into the free memory of the graph's device."""
-    free = free_memory(graph.device)
-    if needed_bytes > free:
-        raise InputError(
-            f"OOM: needs about {_gigabytes(needed_bytes)} of {_gigabytes(free)}: mvgrl keeps a number for every "
-            f"pair of the {graph.num_nodes:,} nodes; bgrl's memory grows with the nodes"
-        )
 
 
 def _gigabytes(num_bytes: int) -> str:

@@ -256,18 +256,10 @@ class SkipGram(Method):
     @classmethod
     def build(cls, settings: DeepWalkSettings, blueprint: Blueprint) -> SkipGram:
         """So many walks a step that `train.steps` of them make `walks_per_node` a node. Features are not looked at."""
-        recipe = blueprint.recipe
-        weights = {name: getattr(settings, name, 1.0) for name in ("return_weight", "outward_weight")}
-        return cls(
-            blueprint.num_nodes,
-            recipe.encoder.embedding_size,
-            num_walks=math.ceil(settings.walks_per_node * blueprint.num_nodes / recipe.train.steps),
-            walk_length=settings.walk_length,
-            window_size=settings.window_size,
-            num_negatives=settings.num_negatives or 5,
-            generator=blueprint.generator(0),
-            **weights,
-        )
+        recipe, num_nodes, options = blueprint.recipe, blueprint.num_nodes, cls.options(settings)
+        options["num_walks"] = math.ceil(options.pop("walks_per_node") * num_nodes / recipe.train.steps)
+        options["num_negatives"] = settings.num_negatives or 5
+        return cls(num_nodes, recipe.encoder.embedding_size, generator=blueprint.generator(0), **options)
 
     def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, Stats]:
         table, roads, seed = self.online(batch), Roads.of(batch), views[0].seed
@@ -361,13 +353,9 @@ def with_features(h: Tensor, graph: Graph) -> Tensor | SparseMatrix:
     h, x = F.normalize(h, dim=1), graph.x
     if isinstance(x, Tensor):
         return torch.cat([h, F.normalize(x.to(h.device), dim=1)], dim=1)
-    x, size = x.map(lambda tensor: tensor.to(h.device)), h.shape[1]
+    from scipy.sparse import csr_matrix, hstack
+
     lengths = torch.segment_reduce(x.values.square(), "sum", offsets=x.indptr).sqrt()
-    rows, columns = torch.arange(len(h), device=h.device), torch.arange(size, device=h.device, dtype=torch.int32)
-    order = torch.argsort(torch.cat([rows.repeat_interleave(size), x.rows]), stable=True)
-    return SparseMatrix(
-        indptr=x.indptr + size * torch.arange(len(h) + 1, device=h.device),
-        indices=torch.cat([columns.repeat(len(h)), x.indices + size])[order],
-        values=torch.cat([h.reshape(-1), x.values / lengths.clamp(min=1e-12)[x.rows]])[order],
-        num_columns=size + x.num_columns,
-    )
+    unit = x.with_values(x.values / lengths.clamp(min=1e-12)[x.rows])
+    joined = SparseMatrix.from_scipy(hstack([csr_matrix(h.cpu().numpy()), unit.to_scipy()], format="csr"))
+    return joined.map(lambda tensor: tensor.to(h.device))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,15 +23,14 @@ from graphstrap.ops._torch import (
 )
 from graphstrap.ops.once import once
 
-# A CSR matrix and its product with a table, by `embedding_bag`.
-#
-# `embedding_bag(indices, table, offsets, weights)` sums weighted rows of a table for each row of a CSR matrix: that is
-# a sparse product, and on a CPU the fastest one in PyTorch. It makes no E x D intermediate and uses no atomics.
-
 
 @dataclass(frozen=True, eq=False)
 class Bag:
-    """A CSR matrix in the form that `embedding_bag` is fastest with: 32-bit indices (five times, on CPU)."""
+    """A CSR matrix in the form that `embedding_bag` is fastest with: 32-bit indices (five times, on CPU).
+
+    `embedding_bag(indices, table, offsets, weights)` sums weighted rows of a table for each row of a CSR matrix: that
+    is a sparse product, and on a CPU the fastest one in PyTorch. No E x D intermediate, no atomics.
+    """
 
     indptr: Tensor
     indices: Tensor
@@ -41,9 +40,6 @@ class Bag:
     @once
     def of(cls, matrix: SparseMatrix) -> Bag:
         return cls(narrow(matrix.indptr, len(matrix.values)), matrix.indices, matrix.values)
-
-    def with_values(self, values: Tensor) -> Bag:
-        return Bag(self.indptr, self.indices, values)
 
     def times(self, table: Tensor) -> Tensor:
         return F.embedding_bag(
@@ -78,9 +74,6 @@ def narrow(numbers: Tensor, limit: int) -> Tensor:
     return numbers.int() if limit < 2**31 else numbers
 
 
-# Features in the form that their product is fastest with: sparse, or a dense table in the product's type.
-
-
 # Above these densities the dense product wins: on CPU as measured (docs/LOG.md), on CUDA an estimate.
 DENSE_FROM = {"cpu": 0.25, "cuda": 0.05}
 ALIGNMENT = 16  # columns
@@ -113,12 +106,6 @@ def _dense_form(graph: Graph, block: int, dtype: torch.dtype, width: int) -> Ten
     return F.pad(dense.to(dtype), (0, width - features.shape[1]))
 
 
-# A view's adjacency, made once and shared by every layer, network and pass that uses the view.
-#
-# On a CPU the dropped edges are cut out of the CSR first. On CUDA, where this serves only without Triton, they get
-# weight 0, which keeps every shape static.
-
-
 @dataclass(frozen=True, eq=False)
 class Frame:
     """A graph's CSR with the self-loops written in, in one direction. An `edge` of E is a self-loop."""
@@ -149,7 +136,11 @@ def adjacency(graph: Graph, view: View, norm: str) -> tuple[Bag, Bag]:
 
 
 def frames_of(graph: Graph, kept: Tensor | None) -> tuple[tuple[Frame, Frame], Tensor | None]:
-    """The CSR of the kept edges and its transpose, with self-loops; and `kept`, where both still hold every edge."""
+    """The CSR of the kept edges and its transpose, with self-loops; and `kept`, where both still hold every edge.
+
+    On a CPU the dropped edges are cut out of the CSR first. On CUDA, where this serves only without Triton, they get
+    weight 0, which keeps every shape static.
+    """
     forward, backward = _frames(graph)
     if kept is not None:
         kept = torch.cat([kept, kept.new_ones(1)])  # position E, where self-loops look, is always kept
@@ -224,8 +215,8 @@ def project(graph: Graph, view: View, weight: Tensor, block: int) -> Tensor:
         rows, every_column = global_rows(graph, block)[features.rows], features.indices.long()
         kept = kept_elements(view, rows=rows, columns=every_column, num_columns=num_columns, block=block)
         assert kept is not None
-        forward = forward.with_values(features.values * kept)
-        backward = backward.with_values((features.values * kept)[features.transpose_order])
+        forward = replace(forward, values=features.values * kept)
+        backward = replace(backward, values=forward.values[features.transpose_order])
     return times(forward, backward, weight.to(product_dtype(weight)))
 
 
