@@ -18,8 +18,8 @@ SHORT = SupervisedSettings(hidden_size=16, max_steps=60)
 
 
 def make_model(encoder: str = "gcn", *, dropout_prob: float = 0.0) -> Supervised:
-    generator = torch.Generator().manual_seed(0)
-    return Supervised(encoder, (12,), num_classes=4, hidden_size=6, dropout_prob=dropout_prob, generator=generator)
+    generator, settings = torch.Generator().manual_seed(0), SupervisedSettings(hidden_size=6, dropout_prob=dropout_prob)
+    return Supervised(encoder, (12,), num_classes=4, settings=settings, generator=generator)
 
 
 def make_graph() -> Graph:

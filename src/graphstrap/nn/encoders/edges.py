@@ -60,18 +60,11 @@ def type_names(graph: Graph) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class KnownEdges:
-    """What the edges of a graph said that an encoder was trained on, so that another graph's are read the same way.
+    """What the edges of a graph said that an encoder was trained on, so that another graph's are read the same way."""
 
-    Args:
-        types: names of the edge types.
-        has_weights: whether edges had a weight.
-        columns: names of the numeric columns; only their number counts where they have no names.
-        num_columns: how many there were.
-    """
-
-    types: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()  # their names
     has_weights: bool = False
-    columns: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()  # names of the numeric ones; only their number counts where they have no names
     num_columns: int = 0
 
     @classmethod

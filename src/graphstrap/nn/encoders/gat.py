@@ -43,19 +43,14 @@ class GATSettings(EncoderSettings):
 
 @ENCODERS.register("gat")
 class GAT(Encoder):
-    """A stack of attention layers.
+    """A stack of attention layers; the arguments that are not named here are those of `GCN`.
 
     Args:
-        input_sizes: width of each node type's feature block; 0 for a type without features, which gets a learned
-            vector.
         layer_sizes: width of one head of every layer; the last one is the embedding's.
         num_heads: heads of every layer but the last, whose outputs are concatenated.
         num_output_heads: heads of the last layer, which are averaged.
         norm: "batch", "layer" or "none", in front of the ELU.
-        weight_standardization: centre and scale each column of every weight but the first.
-        batch_norm_decay: how much of the old running statistics a step keeps.
         edge_size: how many numbers each edge has; 0 for none.
-        generator: source of the initial weights.
     """
 
     Settings = GATSettings

@@ -56,19 +56,15 @@ class MPNNSettings(EncoderSettings):
 
 @ENCODERS.register("mpnn")
 class MPNN(Encoder):
-    """Steps of message passing, each with weights of its own.
+    """Steps of message passing, each with weights of its own; the arguments that are not named here are those of `GCN`.
 
     Args:
-        input_sizes: width of each node type's feature block; 0 for a type without features, which gets a learned
-            vector.
         layer_sizes: the hidden layers of every MLP, one or more, then the width of the states, which is the
             embedding's.
         num_steps: how often messages are passed.
         aggregation: "mean" or "sum" of a node's messages.
         norm: "layer", "batch" or "none", after every step.
-        batch_norm_decay: how much of the old running statistics a step keeps.
         edge_size: how many numbers each edge has; 0 for none.
-        generator: source of the initial weights.
     """
 
     Settings = MPNNSettings

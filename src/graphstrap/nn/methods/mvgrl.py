@@ -38,14 +38,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphstrap.errors import InputError
-from graphstrap.graph import CLEAN, Graph, View
-from graphstrap.nn.encoders.gcn import bilinear_weight, convolve, only_gcn, project_features
+from graphstrap.graph import CLEAN, Graph, View, ViewSpec
+from graphstrap.nn.encoders.gcn import GCN, bilinear_weight, convolve, only_gcn, project_features
 from graphstrap.nn.methods import Blueprint, Method, MethodSettings, Stats
-from graphstrap.nn.methods.dgi import SHUFFLED
 from graphstrap.ops import propagate
 from graphstrap.ops.memory import free_memory
 from graphstrap.run.recipe import METHODS
 from graphstrap.run.settings import setting
+
+SHUFFLED = ViewSpec(shuffle_nodes=True)
 
 _diffusions: WeakKeyDictionary[Graph, dict[float, Tensor]] = WeakKeyDictionary()
 
@@ -79,7 +80,8 @@ class MVGRL(Method):
         generators: tuple[torch.Generator, torch.Generator],
     ) -> None:
         super().__init__()
-        self.online = TwoEncoders(make_encoder, teleport_prob=teleport_prob, generators=generators)
+        encoders = (only_gcn(make_encoder(generator)) for generator in generators)
+        self.online = TwoEncoders(*encoders, teleport_prob=teleport_prob)
         size = self.online.embedding_size
         self.weight = bilinear_weight(size, size, generators[0])
         self.bias = nn.Parameter(torch.zeros(1))
@@ -100,16 +102,10 @@ class MVGRL(Method):
 class TwoEncoders(nn.Module):
     """One GCN over the adjacency, one over the diffusion."""
 
-    def __init__(
-        self,
-        make_encoder: Callable[[torch.Generator], nn.Module],
-        *,
-        teleport_prob: float,
-        generators: tuple[torch.Generator, torch.Generator],
-    ) -> None:
+    def __init__(self, adjacency: GCN, diffusion: GCN, *, teleport_prob: float) -> None:
         super().__init__()
-        self.adjacency, self.diffusion = (only_gcn(make_encoder(generator)) for generator in generators)
-        self.embedding_size, self.teleport_prob = self.adjacency.embedding_size, teleport_prob
+        self.adjacency, self.diffusion, self.teleport_prob = adjacency, diffusion, teleport_prob
+        self.embedding_size = adjacency.embedding_size
 
     def forward(self, graph: Graph, view: View = CLEAN) -> Tensor:
         h_1, h_2 = self.encode(graph, [view])

@@ -263,14 +263,9 @@ class SkipGram(Method):
 
     def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, Stats]:
         table, roads, seed = self.online(batch), Roads.of(batch), views[0].seed
-        walks = draw_walks(
-            roads,
-            draw_starts(roads, self.num_walks, seed=seed),
-            length=self.walk_length,
-            seed=seed,
-            return_weight=self.return_weight,
-            outward_weight=self.outward_weight,
-        )  # (W, L)
+        starts = draw_starts(roads, self.num_walks, seed=seed)
+        weights = {"return_weight": self.return_weight, "outward_weight": self.outward_weight}
+        walks = draw_walks(roads, starts, length=self.walk_length, seed=seed, **weights)  # (W, L)
         negatives = draw_negatives(roads, walks.shape, seed=seed)  # (W, L)
         h, c = take_rows(table, walks), take_rows(self.context, walks)  # (W, L, D) each
         n = take_rows(self.context, negatives)

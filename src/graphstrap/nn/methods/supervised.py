@@ -66,15 +66,14 @@ class Supervised(nn.Module):
         input_sizes: Sequence[int],
         *,
         num_classes: int,
-        hidden_size: int,
-        dropout_prob: float,
+        settings: SupervisedSettings,
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        kind = ENCODERS.get(encoder)
-        self.online = kind(input_sizes, [hidden_size], norm="none", generator=generator)
-        self.weight, self.bias = glorot(hidden_size, num_classes, generator), nn.Parameter(torch.zeros(num_classes))
-        self.follows_edges, self.dropout_prob = kind.follows_edges, dropout_prob
+        kind, size = ENCODERS.get(encoder), settings.hidden_size
+        self.online = kind(input_sizes, [size], norm="none", generator=generator)
+        self.weight, self.bias = glorot(size, num_classes, generator), nn.Parameter(torch.zeros(num_classes))
+        self.follows_edges, self.dropout_prob = kind.follows_edges, settings.dropout_prob
 
     def loss(self, graph: Graph, view: View) -> Tensor:
         """Cross-entropy on the nodes that have a label: hide those that are not to be learned from."""
@@ -104,14 +103,9 @@ def fit_supervised(
     settings = settings or SupervisedSettings()
     assert graph.labels is not None
     seen, val_labels = _for_training(graph, train, settings.feature_dropout_prob), graph.labels[val]
-    model = Supervised(
-        encoder,
-        graph.num_features,
-        num_classes=graph.num_classes,
-        hidden_size=settings.hidden_size,
-        dropout_prob=settings.dropout_prob,
-        generator=torch.Generator().manual_seed(child_seed(seed, 0)),
-    ).to(graph.device)
+    generator, num_classes = torch.Generator().manual_seed(child_seed(seed, 0)), graph.num_classes
+    model = Supervised(encoder, graph.num_features, num_classes=num_classes, settings=settings, generator=generator)
+    model.to(graph.device)
     optimizer = make_optimizer(model, settings)
     spec = ViewSpec(feature_mask_prob=settings.feature_dropout_prob, mask_elements=True)
     lowest, best_state, num_waited = math.inf, model.state_dict(), 0

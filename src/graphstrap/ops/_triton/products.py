@@ -75,7 +75,10 @@ def _project(graph: Graph, view: View, weights: list[Tensor], block: int) -> Seq
     if isinstance(features, SparseMatrix):
         dtype = product_dtype(weights[0])
         if not view.spec.mask_elements and _has_fast_products(dtype):
-            return _split_product(graph, view, block, hot_columns(features, dtype), weights)
+            split, kept = hot_columns(features, dtype), column_mask(graph, view, block)
+            pair = masked_features(graph, view, block, split.cold)
+            result: tuple[Tensor, ...] = _SplitProduct.apply(*pair, split, kept, *weights)  # type: ignore[no-untyped-call]
+            return result
         return _times(masked_features(graph, view, block, features), *weights, dtype=dtype)
     if view.spec.mask_elements:
         features, columns = masked_table(graph, view, block, features), None
@@ -95,15 +98,6 @@ def _has_fast_products(dtype: torch.dtype) -> bool:
     return dtype != torch.float32 or may_round_to_tf32()
 
 
-def _split_product(
-    graph: Graph, view: View, block: int, features: HotColumns, weights: list[Tensor]
-) -> tuple[Tensor, ...]:
-    """(X o mask) W: frequent columns as a dense product, the others as a sparse one."""
-    pair, kept = masked_features(graph, view, block, features.cold), column_mask(graph, view, block)
-    result: tuple[Tensor, ...] = _SplitProduct.apply(*pair, features, kept, *weights)  # type: ignore[no-untyped-call]
-    return result
-
-
 def _times(matrices: Pair, *tables: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, ...]:
     result: tuple[Tensor, ...] = _Product.apply(*matrices, dtype or tables[0].dtype, *tables)  # type: ignore[no-untyped-call]
     return result
@@ -112,9 +106,6 @@ def _times(matrices: Pair, *tables: Tensor, dtype: torch.dtype | None = None) ->
 def masked_weight(weight: Tensor, columns: Tensor | None, features: Tensor) -> Tensor:
     """m o W, in the features' type, with rows of zeros where the features have columns of zeros."""
     return apply(_MaskedWeight, weight, columns, features.shape[1], features.dtype)
-
-
-# ---- what a view keeps, as matrices ----------------------------------------------------------------------------------
 
 
 @once
@@ -192,9 +183,6 @@ def masked_features(graph: Graph, view: View, block: int, features: SparseMatrix
     )
 
 
-# ---- sparse features in two ------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class HotColumns:
     hot: Tensor  # (K,) ascending
@@ -224,9 +212,6 @@ def hot_columns(features: SparseMatrix, dtype: torch.dtype) -> HotColumns:
     before = torch.cat([is_hot.new_zeros(1, dtype=torch.int64), (~is_hot).cumsum(0)])  # cold entries before each
     indptr, indices, values = before[features.indptr], features.indices[~is_hot], features.values[~is_hot]
     return HotColumns(hot, table, SparseMatrix(indptr, indices, values, features.num_columns))
-
-
-# ---- gradients -------------------------------------------------------------------------------------------------------
 
 
 class _MaskedWeight(torch.autograd.Function):
