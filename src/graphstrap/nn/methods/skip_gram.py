@@ -53,7 +53,6 @@ from graphstrap.run.settings import setting
 # Every draw is a hash of (what it is for, its number) with the step's seed: nothing depends on order, shapes are
 # static, and nothing is read back from the device, so a step with walks can be captured as a CUDA graph.
 
-
 _STARTS, _NEGATIVES, _PROPOSALS, _CHANCES, _REFUSED = (branch << 48 for branch in range(5))  # what random words are for
 _NEGATIVE_POWER = 0.75  # Mikolov et al., section 2.2
 _MAX_TRIALS = 64

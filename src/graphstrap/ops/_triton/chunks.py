@@ -15,7 +15,6 @@ from graphstrap.ops._triton.launch import IS_AVAILABLE, launch
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def"
 
-
 CHUNK = 128
 
 if IS_AVAILABLE:

@@ -26,7 +26,6 @@ from graphstrap.ops._triton.launch import IS_AVAILABLE, launch, may_round_to_tf3
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def"
 
-
 MOST_COLUMNS = 256
 LARGEST_BOUND = 40.0
 LOG2_E = 1.4426950408889634
