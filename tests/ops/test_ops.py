@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -160,10 +162,11 @@ def test_a_constant_is_fixed_by_the_mean() -> None:
 def test_the_masked_adjacency_of_a_view_is_made_once_and_forgotten_with_it() -> None:
     graph = make_random_graph(num_nodes=25, num_edges=80, seed=4)
     view = View(ViewSpec(edge_drop_prob=0.5), 2)
-    assert adjacency.adjacency(graph, view, "mean") is adjacency.adjacency(graph, view, "mean")
-    before = len(adjacency._adjacencies)
+    kept = weakref.ref(adjacency.adjacency(graph, view, "mean")[0])
+    assert adjacency.adjacency(graph, view, "mean")[0] is kept()
     del view
-    assert len(adjacency._adjacencies) == before - 1
+    gc.collect()
+    assert kept() is None
 
 
 def test_backend_can_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:

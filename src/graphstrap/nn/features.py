@@ -11,7 +11,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -38,6 +38,8 @@ from graphstrap.ops import propagate
 _NUM_HOPS = 16
 _POSITIVE = 0x7FFF_FFFF_FFFF_FFFF
 _INTEGER = re.compile(r"0|-?[1-9][0-9]*")  # as Python writes it
+_ROWS_AT_ONCE = 1 << 16
+_ROWS_FITTED = 1 << 17  # at most, evenly spaced: more take long and change next to nothing
 _NO_ROOM = (
     "data.structural_columns=always puts columns beside features that are too many to be held at once: "
     "leave it at missing"
@@ -88,48 +90,40 @@ class FeatureTransform:
 
     def __call__(self, graph: Graph) -> Graph:
         """The graph with the features that the encoder was trained on."""
-        blocks = self._filled(self._matched(graph))
-        prepared = [self._scaled(block, number) for number, block in enumerate(blocks)]
+        blocks = self._scaled_when_read(graph)
+        prepared: list[Block] = [block if is_large(block) else block.apply(block.raw) for block in blocks]
         if self.structural_scale:
-            structural = self.structural_scale * structural_features(graph, num_columns=self.structural_size)
-            parts = torch.split(structural, np.diff(graph.type_offsets).tolist())
-            sides = zip(prepared, parts, self.sizes, strict=True)
-            prepared = [_side_by_side(block, part) if size else block for block, part, size in sides]
+            sides = zip(prepared, self._structural_parts(graph), self.sizes, strict=True)
+            length = self.structural_scale
+            prepared = [_side_by_side(block, length * part) if size else block for block, part, size in sides]
         return graph.with_features(*prepared)
 
     def when_read(self, graph: Graph) -> Graph:
         """The same, with every block scaled when rows of it are asked for, whatever its size."""
         if self.structural_scale:
             raise InputError(_NO_ROOM)
-        blocks = self._filled(self._matched(graph))
-        return graph.with_features(*(self._lazily(block, number) for number, block in enumerate(blocks)))
+        return graph.with_features(*self._scaled_when_read(graph))
 
-    def _scaled(self, block: Block, number: int) -> Block:
-        """A block as the encoder takes it: at once, or when rows of it are asked for."""
-        lazily = self._lazily(block, number)
-        return lazily if is_large(block) else lazily.apply(lazily.raw)
-
-    def _lazily(self, block: Block, number: int) -> ScaledMatrix:
-        # Structural columns have a scale of their own, and negative entries that would not sum to anything.
-        scaling = "none" if self.scaling == "row" and not self.sizes[number] else self.scaling
-        mean, scale = (self.means[number], self.scales[number]) if scaling == "column" else (None, None)
-        assert not isinstance(block, ScaledMatrix)
-        return ScaledMatrix(block, scaling, mean, scale)
+    def _scaled_when_read(self, graph: Graph) -> list[ScaledMatrix]:
+        scaled = []
+        for number, block in enumerate(self._filled(self._matched(graph))):
+            # Structural columns have a scale of their own, and negative entries that would not sum to anything.
+            scaling = "none" if self.scaling == "row" and not self.sizes[number] else self.scaling
+            mean, scale = (self.means[number], self.scales[number]) if scaling == "column" else (None, None)
+            assert not isinstance(block, ScaledMatrix)
+            scaled.append(ScaledMatrix(block, scaling, mean, scale))
+        return scaled
 
     def _matched(self, graph: Graph) -> Graph:
         """The graph with its columns in the order of training, or an error that says what differs."""
-        names, block = graph.feature_names, graph.features[0]
-        if self.names and names and block is not None and len(graph.features) == 1:
-            return self._picked(graph, block, names, self.names)
-        if graph.num_features != self.sizes:
-            raise InputError(
-                f"the model was trained on {_describe(self.sizes)}, this graph has {_describe(graph.num_features)}: "
-                "give the same feature columns"
-            )
-        return graph
-
-    def _picked(self, graph: Graph, block: Block, names: tuple[str, ...], wanted: tuple[str, ...]) -> Graph:
-        """The columns of training, by name; others are left out."""
+        names, wanted, block = graph.feature_names, self.names, graph.features[0]
+        if not wanted or not names or block is None or len(graph.features) != 1:
+            if graph.num_features != self.sizes:
+                raise InputError(
+                    f"the model was trained on {_describe(self.sizes)}, this graph has "
+                    f"{_describe(graph.num_features)}: give the same feature columns"
+                )
+            return graph
         if names == wanted:
             return graph
         missing = [name for name in wanted if name not in names]
@@ -145,30 +139,25 @@ class FeatureTransform:
     def _filled(self, graph: Graph) -> list[Block]:
         """The raw blocks, structural ones where there are none."""
         if all(block is not None for block in graph.features):
-            return [block for block in graph.features if block is not None]
+            return cast(list[Block], list(graph.features))
+        parts = self._structural_parts(graph)
+        return [part if block is None else block for block, part in zip(graph.features, parts, strict=True)]
+
+    def _structural_parts(self, graph: Graph) -> Sequence[Tensor]:
+        """Structural columns of each node type."""
         structural = structural_features(graph, num_columns=self.structural_size)
-        offsets = graph.type_offsets
-        return [
-            structural[offsets[t] : offsets[t + 1]] if block is None else block
-            for t, block in enumerate(graph.features)
-        ]
+        return torch.split(structural, np.diff(graph.type_offsets).tolist())
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """What to save: a JSON object and named tensors."""
         tensors = {f"means.{i}": mean for i, mean in enumerate(self.means)}
         tensors |= {f"scales.{i}": scale for i, scale in enumerate(self.scales)}
-        names = None if self.names is None else list(self.names)
-        info = {
-            "scaling": self.scaling,
-            "structural_size": self.structural_size,
-            "sizes": list(self.sizes),
-            "names": names,
-            "structural_scale": self.structural_scale,
-        }
-        return info, tensors
+        names = ("scaling", "structural_size", "sizes", "names", "structural_scale")
+        return {name: getattr(self, name) for name in names}, tensors
 
     @classmethod
     def from_state(cls, info: dict[str, Any], tensors: dict[str, Tensor]) -> FeatureTransform:
+        """A ValueError where the parts do not belong together."""
         count = len(tensors) // 2
         transform = cls(
             info["scaling"],
@@ -179,22 +168,18 @@ class FeatureTransform:
             tuple(tensors[f"scales.{i}"] for i in range(count)),
             float(info.get("structural_scale", 0.0)),
         )
-        transform._check()
-        return transform
-
-    def _check(self) -> None:
-        """A ValueError where the parts do not belong together."""
-        filled = [size or self.structural_size + 2 for size in self.sizes]
-        wanted = [(size,) for size in filled] if self.scaling == "column" else []
-        if not 0.0 <= self.structural_scale < 1e30:
-            raise ValueError("the length of structural columns is none")
-        for tensors in (self.means, self.scales):
-            if [tuple(t.shape) for t in tensors] != wanted or any(t.dtype != torch.float32 for t in tensors):
+        filled = [size or transform.structural_size + 2 for size in transform.sizes]
+        wanted = [(size,) for size in filled] if transform.scaling == "column" else []
+        for found in (transform.means, transform.scales):
+            if [tuple(t.shape) for t in found] != wanted or any(t.dtype != torch.float32 for t in found):
                 raise ValueError("means and scales do not fit the feature columns")
-        if not all(type(size) is int and 0 <= size < 2**31 for size in (self.structural_size, *self.sizes)):
+        if not all(type(size) is int and 0 <= size < 2**31 for size in (transform.structural_size, *transform.sizes)):
             raise ValueError("the numbers of feature columns are none")
-        if self.names is not None and not all(isinstance(name, str) for name in self.names):
+        if not all(isinstance(name, str) for name in transform.names or ()):
             raise ValueError("the names of feature columns are none")
+        if not 0.0 <= transform.structural_scale < 1e30:
+            raise ValueError("the length of structural columns is none")
+        return transform
 
 
 def raw_features(graph: Graph) -> Features | None:
@@ -204,9 +189,7 @@ def raw_features(graph: Graph) -> Features | None:
     x = graph.x if len(graph.features) == 1 else None
     if not isinstance(x, Tensor) or is_large(x) or is_bag(x):
         return x
-    scaled = FeatureTransform.fit(graph, scaling="column", structural_size=1)(graph).x
-    assert scaled is not None
-    return scaled
+    return FeatureTransform.fit(graph, scaling="column", structural_size=1)(graph).x
 
 
 def _mean_length(prepared: Graph, sizes: Sequence[int]) -> float:
@@ -233,23 +216,17 @@ def structural_features(graph: Graph, *, num_columns: int, seed: int = 0) -> Ten
 
     A random vector for each node, averaged over neighbours sixteen times, centred and scaled to unit length: nodes that
     reach the same part of the graph get similar vectors. As good as eigenvectors (docs/LOG.md), linear in
-    the graph, and the same in every graph that has the node: the vector is a hash of its external id.
+    the graph, and the same in every graph that has the node: the vector, of +1 and -1, is a hash of its external id.
     """
-    spread = _random_vectors(graph, num_columns, seed)
-    for _ in range(_NUM_HOPS):
-        spread = propagate(graph, CLEAN, spread, norm="mean")
-        spread = spread - spread.mean(0)  # as well at the end alone, but for float32 where all nodes have mixed by then
-    place = torch.nn.functional.normalize(spread, dim=1)
-    degrees = torch.stack([graph.in_degrees, graph.transpose.indptr.diff()], dim=1).float().log1p()
-    return torch.cat([place, degrees / 16.0], dim=1)
-
-
-def _random_vectors(graph: Graph, num_columns: int, seed: int) -> Tensor:
-    """(N, num_columns) of +1 and -1, hashed from external ids and columns."""
     ids = torch.from_numpy(id_numbers(graph.external_ids)).to(graph.device)
     columns = torch.arange(num_columns, device=graph.device)
     words = hash32(hash32(ids, child_seed(seed, 7))[:, None] * num_columns + columns, child_seed(seed, 8))
-    return torch.as_tensor((words & 1) * 2 - 1).float()
+    spread = torch.as_tensor((words & 1) * 2 - 1).float()  # (N, num_columns)
+    for _ in range(_NUM_HOPS):
+        spread = propagate(graph, CLEAN, spread, norm="mean")
+        spread = spread - spread.mean(0)  # as well at the end alone, but for float32 where all nodes have mixed by then
+    degrees = torch.stack([graph.in_degrees, graph.transpose.indptr.diff()], dim=1).float().log1p()
+    return torch.cat([F.normalize(spread, dim=1), degrees / 16.0], dim=1)
 
 
 def id_numbers(ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -257,8 +234,7 @@ def id_numbers(ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     that is no number makes all of them text; or a hash of the text."""
     if ids.dtype.kind in "iu":
         return ids.astype(np.int64) & _POSITIVE
-    numbers = np.fromiter((_id_number(str(one)) for one in ids), dtype=np.int64, count=len(ids))
-    return numbers & _POSITIVE
+    return np.fromiter((_id_number(str(one)) for one in ids), dtype=np.int64, count=len(ids)) & _POSITIVE
 
 
 def _id_number(text: str) -> int:
@@ -271,30 +247,22 @@ def _describe(sizes: tuple[int, ...]) -> str:
     return " and ".join(f"{size} feature columns" if size else "no features" for size in sizes)
 
 
-# A node's own features, compressed, to stand beside an embedding that is an average over neighbours.
-#
-# Where neighbours are unlike each other, averaging hides what a node itself looks like. Appending it costs a few
-# columns:
-#
-# z          = unit(X) V              V: leading right singular vectors of unit(X) on the training graph
-# embedding  = [unit(h) | w unit(z)]  w: `encoder.own_weight`, usually 1
-#
-# BlogCatalog, protocol `paper`: 78.2 without, 92.1 with 64 such columns (docs/LOG.md).
-
-
-_ROWS_AT_ONCE = 1 << 16
-_ROWS_FITTED = 1 << 17  # at most, evenly spaced: more take long and change next to nothing
-
-
 @dataclass(frozen=True, eq=False)
 class OwnFeatures:
-    """The projection, fitted on a training graph whose features are prepared already."""
+    """A node's own features, compressed: averaging hides them where neighbours are unlike each other.
+
+    z          = unit(X) V              V: leading right singular vectors of unit(X) on the training graph
+    embedding  = [unit(h) | w unit(z)]  w: `encoder.own_weight`, usually 1
+
+    BlogCatalog, protocol `paper`: 78.2 without, 92.1 with 64 such columns (docs/LOG.md).
+    """
 
     basis: Tensor  # (F, K)
     weight: float = 1.0
 
     @classmethod
     def fit(cls, graph: Graph, *, num_columns: int, weight: float = 1.0) -> OwnFeatures:
+        """On a graph whose features are prepared already."""
         from sklearn.utils.extmath import randomized_svd
 
         if len(graph.features) != 1 or graph.features[0] is None:
@@ -303,8 +271,7 @@ class OwnFeatures:
         if block.shape[0] > _ROWS_FITTED:
             block = take_rows(block, torch.linspace(0, block.shape[0] - 1, _ROWS_FITTED, dtype=torch.float64).long())
         rows = _unit_rows(block)
-        num_columns = min(num_columns, *rows.shape)
-        _, _, basis = randomized_svd(rows, n_components=num_columns, random_state=0)
+        _, _, basis = randomized_svd(rows, n_components=min(num_columns, *rows.shape), random_state=0)
         return cls(torch.from_numpy(np.ascontiguousarray(basis.T, dtype=np.float32)), weight)
 
     def append_to(self, h: Tensor, graph: Graph) -> Tensor:
@@ -313,8 +280,7 @@ class OwnFeatures:
         assert block is not None
         if not isinstance(block, ScaledMatrix):
             return self.append_rows(h, take_rows(block, slice(None)))
-        firsts = range(0, graph.num_nodes, _ROWS_AT_ONCE)
-        parts = [slice(first, first + _ROWS_AT_ONCE) for first in firsts]
+        parts = [slice(first, first + _ROWS_AT_ONCE) for first in range(0, graph.num_nodes, _ROWS_AT_ONCE)]
         return torch.cat([self.append_rows(h[part], block.take(part)) for part in parts])
 
     def append_rows(self, h: Tensor, x: Features) -> Tensor:

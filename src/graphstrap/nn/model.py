@@ -6,9 +6,9 @@ Saved as one safetensors file whose header holds a JSON object; never pickle.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -58,31 +58,20 @@ class Model:
         if saved is not None:
             check_shapes(recipe, transform, saved[1], path=saved[0], **sizes)
         method = build_method(recipe, input_sizes=transform.output_sizes, seed=seed, **sizes)
-        own_features = None
-        if recipe.encoder.own_features:
-            wanted = recipe.encoder
-            own_features = OwnFeatures.fit(transform(graph), num_columns=wanted.own_features, weight=wanted.own_weight)
-        return cls(
-            recipe,
-            transform,
-            method,
-            seed,
-            own_features,
-            **sizes,
-            class_names=class_names(graph) if num_classes else (),
-            node_ids=None if method.has_encoder else _node_ids(graph),
-            edges=KnownEdges.of(graph) if recipe.encoder_class.reads_edges else None,
-        )
+        own, encoder = None, recipe.encoder
+        if encoder.own_features:
+            own = OwnFeatures.fit(transform(graph), num_columns=encoder.own_features, weight=encoder.own_weight)
+        names = class_names(graph) if num_classes else ()
+        ids = None if method.has_encoder else _node_ids(graph)
+        edges = KnownEdges.of(graph) if recipe.encoder_class.reads_edges else None
+        return cls(recipe, transform, method, seed, own, **sizes, class_names=names, node_ids=ids, edges=edges)
 
     def with_seed(self, seed: int) -> Model:
         """An untrained model of the same graph and recipe with the weights of another seed; features are prepared the
         same way, which need not be found again."""
         sizes = {"num_nodes": self.num_nodes, "edge_size": self.edge_size, "num_classes": self.num_classes}
-        return replace(
-            self,
-            method=build_method(self.recipe, input_sizes=self.transform.output_sizes, seed=seed, **sizes),
-            seed=seed,
-        )
+        method = build_method(self.recipe, input_sizes=self.transform.output_sizes, seed=seed, **sizes)
+        return replace(self, method=method, seed=seed)
 
     def started_from(self, earlier: Model) -> Model:
         """This model with another's weights, and its way of preparing features, also in the recipe: the weights were
@@ -132,7 +121,7 @@ class Model:
 
     @property
     def module(self) -> nn.Module:
-        return cast(nn.Module, self.method)
+        return self.method
 
     def contents(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Everything there is to save: named tensors and a JSON object."""
@@ -152,7 +141,7 @@ class Model:
             "edge_size": self.edge_size,
             "num_classes": self.num_classes,
             "class_names": list(self.class_names),
-            **({} if self.edges is None else {"edges": self.edges.to_dict()}),
+            **({} if self.edges is None else {"edges": asdict(self.edges)}),
         }
 
     def save(self, folder: Path) -> None:
@@ -166,14 +155,14 @@ class Model:
     @classmethod
     def load(cls, folder: Path, *, file_name: str = MODEL_FILE) -> Model:
         path, is_run = folder / file_name, (folder / "run.json").exists()
-        if not path.exists() and file_name != MODEL_FILE:
-            raise InputError(f"{path} is missing, which the run began from: restore it from a copy, or fit again")
-        if not path.exists():
-            advice = f"finish the run with `graphstrap resume {folder}`" if is_run else "give a folder that `fit` made"
-            raise InputError(f"{folder} holds no finished model: {advice}")
         advice = "restore it from a copy, or fit again"
         if is_run and file_name == MODEL_FILE:  # its last checkpoint has all that there is to it
             advice = f"delete it, and `graphstrap resume {folder}` makes it again"
+        if not path.exists() and file_name != MODEL_FILE:
+            raise InputError(f"{path} is missing, which the run began from: {advice}")
+        if not path.exists():
+            advice = f"finish the run with `graphstrap resume {folder}`" if is_run else "give a folder that `fit` made"
+            raise InputError(f"{folder} holds no finished model: {advice}")
         tensors, info = load_tensors(path, kind="model", advice=advice)
         try:
             return cls._from_contents(tensors, info, path)
@@ -194,11 +183,11 @@ class Model:
         shapes = {name: tuple(tensor.shape) for name, tensor in weights.items()}
         check_shapes(recipe, transform, shapes, path=path, **sizes)
         method = build_method(recipe, input_sizes=transform.output_sizes, seed=info["seed"], **sizes)
-        load_state(cast(nn.Module, method), weights, path)
+        load_state(method, weights, path)
         basis = tensors.get("own_features.basis")
         if basis is not None and (basis.dim() != 2 or len(basis) != transform.output_sizes[0]):
             raise ValueError("the compression of its own features does not fit them")
-        own_features = None if basis is None else OwnFeatures(basis, recipe.encoder.own_weight)
+        own = None if basis is None else OwnFeatures(basis, recipe.encoder.own_weight)
         edges = None if info.get("edges") is None else KnownEdges.from_dict(info["edges"])
         if edges is not None and edges.size != sizes["edge_size"]:
             raise ValueError("its edges do not fit their number of columns")
@@ -206,9 +195,7 @@ class Model:
         if names and len(names) != sizes["num_classes"]:
             raise ValueError("its classes do not fit their number")
         ids = tensors.get("node_ids")
-        return cls(
-            recipe, transform, method, info["seed"], own_features, **sizes, class_names=names, node_ids=ids, edges=edges
-        )
+        return cls(recipe, transform, method, info["seed"], own, **sizes, class_names=names, node_ids=ids, edges=edges)
 
 
 def class_names(graph: Graph) -> tuple[str, ...]:
@@ -228,10 +215,10 @@ def check_shapes(recipe: Recipe, transform: FeatureTransform, saved: Shapes, *, 
         raise InputError(problem)
     try:
         with torch.device("meta"):
-            module = cast(nn.Module, build_method(recipe, input_sizes=transform.output_sizes, seed=0, **sizes))
+            method = build_method(recipe, input_sizes=transform.output_sizes, seed=0, **sizes)
     except (NotImplementedError, RuntimeError):
         if not encoder.is_checked:
             return
         raise
-    if {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()} != dict(saved):
+    if {name: tuple(tensor.shape) for name, tensor in method.state_dict().items()} != dict(saved):
         raise InputError(problem)

@@ -24,6 +24,9 @@ from graphstrap.ops._torch import Scores as Scores
 from graphstrap.ops._torch import kept_edges
 from graphstrap.ops._torch import product_dtype as product_dtype
 
+# mypy: disable-error-code="no-any-return"
+# A backend's module is found at run time, so its functions have no types.
+
 NORMS = ("symmetric", "mean", "sum")
 BACKENDS = ("torch", "csr", "triton")
 
@@ -80,15 +83,13 @@ def propagate(graph: Graph, view: View, h: Tensor, *, norm: str = "symmetric") -
     D is the weighted in-degree of the masked graph plus the self-loop, at both ends. h is (N, D), and so is the result.
     """
     _check_norm(norm)
-    result: Tensor = _backend_of(h).propagate(graph, view, h, norm)
-    return result
+    return _backend_of(h).propagate(graph, view, h, norm)
 
 
 def propagate_both(graph: Graph, view: View, h: Tensor, t: Tensor, *, norm: str = "symmetric") -> tuple[Tensor, Tensor]:
     """Propagate two tables of one shape over one view; on CUDA that is one pass over the edges."""
     _check_norm(norm)
-    result: tuple[Tensor, Tensor] = _backend_of(h).propagate_both(graph, view, h, t, norm)
-    return result
+    return _backend_of(h).propagate_both(graph, view, h, t, norm)
 
 
 def attend(graph: Graph, view: View, h: Tensor, scores: Scores, *, average: bool = False) -> Tensor:
@@ -100,8 +101,7 @@ def attend(graph: Graph, view: View, h: Tensor, scores: Scores, *, average: bool
     one self-loop, besides those that the graph may hold. No E x D intermediate: memory O(N H C + E H).
     """
     _check_scores(graph, h, scores)
-    result: Tensor = _backend_of(h).attend(graph, view, h, scores, average)
-    return result
+    return _backend_of(h).attend(graph, view, h, scores, average)
 
 
 def attend_features(graph: Graph, view: View, weight: Tensor, scores: Scores) -> Tensor:
@@ -109,8 +109,7 @@ def attend_features(graph: Graph, view: View, weight: Tensor, scores: Scores) ->
 
     Dense features of few columns are attended to as they are and multiplied after: the sums are then over X, not X W.
     """
-    result: Tensor = _backend_of(weight).attend_features(graph, view, weight, scores)
-    return result
+    return _backend_of(weight).attend_features(graph, view, weight, scores)
 
 
 def attention_weights(graph: Graph, view: View, scores: Scores) -> tuple[Tensor, Tensor]:
@@ -129,40 +128,34 @@ def edge_means(graph: Graph, view: View, columns: Tensor) -> Tensor:
 
 def edges_from_nodes(graph: Graph, by_source: Tensor, by_target: Tensor) -> Tensor:
     """(E, D) for the edge from j to i: by_source_j + by_target_i."""
-    result: Tensor = _backend_of(by_source).edges_from_nodes(graph, by_source, by_target)
-    return result
+    return _backend_of(by_source).edges_from_nodes(graph, by_source, by_target)
 
 
 def nodes_from_edges(graph: Graph, view: View, messages: Tensor) -> tuple[Tensor, Tensor]:
     """The sums of the messages that each node gets and of those that it sends, (N, D) each, over the edges that the
     view keeps."""
-    result: tuple[Tensor, Tensor] = _backend_of(messages).nodes_from_edges(graph, view, messages)
-    return result
+    return _backend_of(messages).nodes_from_edges(graph, view, messages)
 
 
 def project(graph: Graph, view: View, weight: Tensor, *, block: int = 0) -> Tensor:
     """Features of one node type times a weight, under the view's feature mask: (X o mask) W, of shape (N_t, D)."""
-    result: Tensor = _backend_of(weight).project(graph, view, weight, block)
-    return result
+    return _backend_of(weight).project(graph, view, weight, block)
 
 
 def project_both(graph: Graph, view: View, weight: Tensor, other: Tensor, *, block: int = 0) -> tuple[Tensor, Tensor]:
     """Project the same features by two weights of one shape."""
-    result: tuple[Tensor, Tensor] = _backend_of(weight).project_both(graph, view, weight, other, block)
-    return result
+    return _backend_of(weight).project_both(graph, view, weight, other, block)
 
 
 def batch_norm_prelu(x: Tensor, norm: nn.BatchNorm1d, slope: Tensor) -> Tensor:
     """PReLU after batch norm over rows; in training the module's running statistics move."""
     module = _backend_of(x) if norm.training else _torch
-    result: Tensor = module.batch_norm_prelu(x, norm, slope)
-    return result
+    return module.batch_norm_prelu(x, norm, slope)
 
 
 def layer_norm_prelu(x: Tensor, norm: nn.LayerNorm, slope: Tensor, *, shift: Tensor) -> Tensor:
     """PReLU after layer norm of x + shift."""
-    result: Tensor = _backend_of(x).layer_norm_prelu(x, norm, slope, shift)
-    return result
+    return _backend_of(x).layer_norm_prelu(x, norm, slope, shift)
 
 
 def graph_norm_prelu(x: Tensor, graph: Graph, norm: nn.LayerNorm, slope: Tensor, *, shift: Tensor) -> Tensor:
@@ -170,32 +163,27 @@ def graph_norm_prelu(x: Tensor, graph: Graph, norm: nn.LayerNorm, slope: Tensor,
 
     y = (z - mean z) / sqrt(var z + eps) * weight + bias     z: the rows of one graph, mean and var over all entries
     """
-    result: Tensor = _backend_of(x).graph_norm_prelu(x, graph, norm, slope, shift)
-    return result
+    return _backend_of(x).graph_norm_prelu(x, graph, norm, slope, shift)
 
 
 def bias_prelu(x: Tensor, bias: Tensor, slope: Tensor) -> Tensor:
     """x + bias where positive, slope times it elsewhere; `slope` has shape (1,)."""
-    result: Tensor = _backend_of(x).bias_prelu(x, bias, slope)
-    return result
+    return _backend_of(x).bias_prelu(x, bias, slope)
 
 
 def linear_prelu(x: Tensor, weight: Tensor, bias: Tensor, slope: Tensor) -> Tensor:
     """PReLU of x W + bias."""
-    result: Tensor = _backend_of(x).linear_prelu(x, weight, bias, slope)
-    return result
+    return _backend_of(x).linear_prelu(x, weight, bias, slope)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """x W + bias."""
-    result: Tensor = _backend_of(x).linear(x, weight, bias)
-    return result
+    return _backend_of(x).linear(x, weight, bias)
 
 
 def row_cosine(q: Tensor, t: Tensor) -> Tensor:
     """(N,) cosine similarity of each row of q with the same row of t. Gradient flows to q alone."""
-    result: Tensor = _backend_of(q).row_cosine(q, t)
-    return result
+    return _backend_of(q).row_cosine(q, t)
 
 
 def log_total_others(keys: Tensor, *, bound: float | None = None, keep: bool = False) -> Tensor:
@@ -207,8 +195,7 @@ def log_total_others(keys: Tensor, *, bound: float | None = None, keep: bool = F
         bound: what no |keys_i . keys_j| exceeds, where it is known; CUDA is faster by it, and needs it to be true.
     """
     keys = keys.to(product_dtype(keys))
-    result: Tensor = (_torch if keep else _backend_of(keys)).log_total_others(keys, bound=bound)
-    return result
+    return (_torch if keep else _backend_of(keys)).log_total_others(keys, bound=bound)
 
 
 def move_average(averages: Iterable[Tensor], news: Iterable[Tensor], *, weight: float | Tensor) -> None:

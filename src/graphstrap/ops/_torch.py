@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -13,11 +13,9 @@ from graphstrap.graph import Graph, View
 from graphstrap.graph.keep import child_seed, drop_threshold, hash32, keep
 from graphstrap.graph.view import Probability
 
-# What attention is computed from: a few numbers for each node and edge.
-
 
 class Scores(NamedTuple):
-    """How much node i attends to node j over the edge e, for each of H heads, before the softmax over all j:
+    """How much node i attends to node j over the edge e, for each of H heads, before the softmax over all j.
 
     score  =  leaky_relu(source_j + target_i + edge_e)
     """
@@ -38,8 +36,17 @@ def product_dtype(weight: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
 
 
-# What a view keeps, as arrays: for backends that must materialise it, and the law that the kernels are held to.
+def widened(x: Tensor) -> Tensor:
+    return x.float() if x.dtype == torch.bfloat16 else x
 
+
+def apply(function: type[torch.autograd.Function], *inputs: Any) -> Tensor:
+    """A function of one result: PyTorch leaves this call untyped."""
+    result: Tensor = function.apply(*inputs)  # type: ignore[no-untyped-call]
+    return result
+
+
+# What a view keeps, as arrays: for backends that must materialise it, and the law that the kernels are held to.
 
 # Edges and features draw from different hashes of the view's seed, and so does each node type's feature block.
 _FEATURE_STREAM = child_seed(0, 1)
@@ -259,7 +266,7 @@ def prelu(x: Tensor, slope: Tensor) -> Tensor:
 
 def row_cosine(q: Tensor, t: Tensor) -> Tensor:
     """cos(q_i, t_i) of every row; 0, with no gradient, where q_i is 0: there the true gradient has no bound."""
-    q, t = q.float() if q.dtype == torch.bfloat16 else q, t.detach().to(q.dtype)
+    q, t = widened(q), t.detach().to(q.dtype)
     cosine = F.cosine_similarity(q, t.to(q.dtype), dim=-1)
     return torch.where(q.detach().norm(dim=-1) > 1e-8, cosine, 0.0)
 
@@ -269,8 +276,7 @@ def log_total_others(keys: Tensor, *, bound: float | None = None) -> Tensor:
     the other, as GRACE's two views have it: what arises in passing is then half as large."""
     halves, totals = keys.tensor_split(2), []
     for first, half in zip((0, len(halves[0])), halves, strict=True):
-        similarity = half @ keys.T
-        similarity = similarity.float() if similarity.dtype == torch.bfloat16 else similarity
+        similarity = widened(half @ keys.T)
         similarity.detach().diagonal(first).fill_(-torch.inf)  # e^ of which is 0, and so is its gradient
         totals.append(torch.logsumexp(similarity, dim=1))
     return torch.cat(totals)

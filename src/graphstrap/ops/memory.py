@@ -72,18 +72,15 @@ def _read_fields(path: Path) -> dict[str, int]:
     return {words[0]: int(words[1]) for words in lines}
 
 
-# Keeping freed memory for the next step.
-#
-# By default glibc gives every freed block of more than 32 MiB back to the system, so each step takes the page faults
-# for all its tensors again. Telling it to keep them makes a CPU step about a tenth faster (docs/LOG.md). Elsewhere this
-# does nothing.
-
-
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
 def keep_freed_memory() -> bool:
-    """Whether the allocator took the advice."""
+    """Tell glibc to keep freed memory for the next step; whether it took the advice. Elsewhere this does nothing.
+
+    By default it gives every freed block of more than 32 MiB back to the system, so each step takes the page faults
+    for all its tensors again. Keeping them makes a CPU step about a tenth faster (docs/LOG.md).
+    """
     return _advise(mmap_from=1 << 30, trim_from=(1 << 31) - 1)
 
 

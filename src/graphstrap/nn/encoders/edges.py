@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
-from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
@@ -13,14 +12,12 @@ from torch import Tensor
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
-
-_inputs: WeakKeyDictionary[Graph, Tensor] = WeakKeyDictionary()
+from graphstrap.ops.once import once
 
 
 def edge_size(graph: Graph) -> int:
     """How many numbers each edge has: its type, one of which is 1; its weight; its columns."""
-    num_columns = 0 if graph.edge_columns is None else int(graph.edge_columns.shape[1])
-    return _num_types(graph) + (graph.edge_weights is not None) + num_columns
+    return KnownEdges.of(graph).size
 
 
 def edge_inputs(graph: Graph, size: int) -> Tensor | None:
@@ -31,9 +28,7 @@ def edge_inputs(graph: Graph, size: int) -> Tensor | None:
     """
     if size == 0:
         return None
-    if graph not in _inputs:
-        _inputs[graph] = _table(graph)
-    found = _inputs[graph]
+    found = _table(graph)
     if found.shape[1] != size:
         raise InputError(
             f"the encoder was made for edges of {size} numbers (types, weight, columns), this graph's have "
@@ -42,10 +37,11 @@ def edge_inputs(graph: Graph, size: int) -> Tensor | None:
     return found
 
 
+@once
 def _table(graph: Graph) -> Tensor:
     parts = [torch.zeros(graph.num_edges, 0, device=graph.device)]
     if graph.edge_types is not None:
-        parts.append(F.one_hot(graph.edge_types.long(), _num_types(graph)).float())
+        parts.append(F.one_hot(graph.edge_types.long(), len(type_names(graph))).float())
     if graph.edge_weights is not None:
         parts.append(graph.edge_weights[:, None].float().asinh())
     if graph.edge_columns is not None:
@@ -57,32 +53,18 @@ def type_names(graph: Graph) -> tuple[str, ...]:
     """Of the edges; their numbers where they have no names."""
     if graph.edge_types is None:
         return ()
-    return graph.edge_type_names or tuple(
-        str(kind) for kind in range(int(graph.edge_types.max()) + 1 if len(graph.edge_types) else 0)
-    )
-
-
-def _num_types(graph: Graph) -> int:
-    return len(type_names(graph))
-
-
-# What the edges of a graph said that an encoder was trained on: another graph's are then read the same way.
+    if graph.edge_type_names:
+        return graph.edge_type_names
+    return tuple(map(str, range(int(graph.edge_types.max()) + 1 if len(graph.edge_types) else 0)))
 
 
 @dataclass(frozen=True)
 class KnownEdges:
-    """Edge types, weights and columns, by name.
+    """What the edges of a graph said that an encoder was trained on, so that another graph's are read the same way."""
 
-    Args:
-        types: names of the edge types.
-        has_weights: whether edges had a weight.
-        columns: names of the numeric columns; only their number counts where they have no names.
-        num_columns: how many there were.
-    """
-
-    types: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()  # their names
     has_weights: bool = False
-    columns: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()  # names of the numeric ones; only their number counts where they have no names
     num_columns: int = 0
 
     @classmethod
@@ -92,7 +74,6 @@ class KnownEdges:
 
     @property
     def size(self) -> int:
-        """As `edge_size` of such a graph."""
         return len(self.types) + self.has_weights + self.num_columns
 
     def matched(self, graph: Graph) -> Graph:
@@ -143,17 +124,9 @@ class KnownEdges:
             )
         return found
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "types": list(self.types),
-            "has_weights": self.has_weights,
-            "columns": list(self.columns),
-            "num_columns": self.num_columns,
-        }
-
     @classmethod
     def from_dict(cls, saved: dict[str, Any]) -> Self:
-        """A ValueError where that is none."""
+        """From what `dataclasses.asdict` gives, perhaps by way of JSON; a ValueError from anything else."""
         types, columns = tuple(saved["types"]), tuple(saved["columns"])
         has_weights, num_columns = saved["has_weights"], saved["num_columns"]
         if not all(isinstance(name, str) for name in (*types, *columns)) or type(has_weights) is not bool:

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from graphstrap.graph import CLEAN, Graph, View
 from graphstrap.nn.encoders import Encoder
 from graphstrap.nn.encoders.edges import edge_inputs
-from graphstrap.nn.encoders.gcn import glorot, join_blocks, project_block, standardize
+from graphstrap.nn.encoders.gcn import glorot, make_norm, project_features, standardize
 from graphstrap.ops import Scores, attend, attend_features, attention_weights, edge_means
 from graphstrap.run.recipe import ENCODERS, EncoderSettings
 from graphstrap.run.settings import setting
@@ -43,19 +43,14 @@ class GATSettings(EncoderSettings):
 
 @ENCODERS.register("gat")
 class GAT(Encoder):
-    """A stack of attention layers.
+    """A stack of attention layers; the arguments that are not named here are those of `GCN`.
 
     Args:
-        input_sizes: width of each node type's feature block; 0 for a type without features, which gets a learned
-            vector.
         layer_sizes: width of one head of every layer; the last one is the embedding's.
         num_heads: heads of every layer but the last, whose outputs are concatenated.
         num_output_heads: heads of the last layer, which are averaged.
         norm: "batch", "layer" or "none", in front of the ELU.
-        weight_standardization: centre and scale each column of every weight but the first.
-        batch_norm_decay: how much of the old running statistics a step keeps.
         edge_size: how many numbers each edge has; 0 for none.
-        generator: source of the initial weights.
     """
 
     Settings = GATSettings
@@ -119,8 +114,6 @@ class GAT(Encoder):
 class _Layer(nn.Module):
     """One layer; the first takes the graph's feature blocks, a later one what the layer before it gives."""
 
-    slope = 0.2  # of the leaky ReLU of scores
-
     def __init__(
         self,
         sizes_in: Sequence[int],
@@ -133,8 +126,6 @@ class _Layer(nn.Module):
         generator: torch.Generator | None,
     ) -> None:
         super().__init__()
-        if norm not in ("batch", "layer", "none"):
-            raise ValueError(f"norm must be batch, layer or none, got {norm!r}")
         self.num_heads, self.is_last, self.weight_standardization = num_heads, is_last, False
         size_out = size if is_last else num_heads * size
         self.weights = nn.ParameterList(glorot(size_in, num_heads * size, generator) for size_in in sizes_in)
@@ -142,11 +133,7 @@ class _Layer(nn.Module):
         self.edge = glorot(edge_size, num_heads, generator) if edge_size else None
         self.skips = nn.ParameterList(() if is_last else (glorot(s, size_out, generator) for s in sizes_in))
         self.bias = nn.Parameter(torch.zeros(size_out))
-        self.norm: nn.Module = nn.Identity()
-        if norm == "batch":
-            self.norm = nn.BatchNorm1d(size_out, momentum=1.0 - batch_norm_decay)
-        if norm == "layer":
-            self.norm = nn.LayerNorm(size_out)
+        self.norm = make_norm(norm, size_out, batch_norm_decay)
 
     def forward(self, graph: Graph, view: View, h: Tensor | None, edges: Tensor | None) -> Tensor:
         scores, weights = self.scores(graph, view, h, edges), self._standard_weights()
@@ -166,16 +153,13 @@ class _Layer(nn.Module):
             torch.einsum("dhc,shc->dsh", weight.view(len(weight), self.num_heads, -1), both).flatten(1)
             for weight in self._standard_weights()
         ]
-        scores = self._times(graph, view, h, weights)  # (N, 2 H)
-        source, target = scores.chunk(2, dim=1)
+        source, target = self._times(graph, view, h, weights).chunk(2, dim=1)  # (N, H) each
         edge = None if edges is None or self.edge is None else edges @ self.edge
-        return Scores(source, target, edge, self.slope)
+        return Scores(source, target, edge)
 
     def _times(self, graph: Graph, view: View, h: Tensor | None, weights: Sequence[Tensor]) -> Tensor:
         """The layer's input times its weight; the graph's features times theirs in the first layer."""
-        if h is not None:
-            return h @ weights[0]
-        return join_blocks([project_block(graph, view, weight, block) for block, weight in enumerate(weights)])
+        return project_features(graph, weights, view) if h is None else h @ weights[0]
 
     def _standard_weights(self) -> list[Tensor]:
         return [standardize(w) if self.weight_standardization else w for w in self.weights]

@@ -65,7 +65,7 @@ class GCN(Encoder):
         input_sizes: width of each node type's feature block; 0 for a type without features, which gets a learned
             vector.
         layer_sizes: output width of every layer; the last one is the embedding's.
-        norm: "batch", "layer", "graph" (over all nodes and columns of each graph) or "none".
+        norm: "batch", "layer", "graph" (layer norm over all nodes and columns of each graph) or "none".
         weight_standardization: centre and scale each column of every weight but the first (Qiao et al., 2019).
         bias: add one in front of the norm, as the authors' code does; the paper's equation, above, has none.
         linear_end: no norm and no PReLU after the last layer, only a bias.
@@ -101,8 +101,7 @@ class GCN(Encoder):
         self.weight_standardization = weight_standardization
 
     def forward(self, graph: Graph, view: View = CLEAN) -> Tensor:
-        blocks = enumerate(self.input_weights)
-        h = join_blocks([project_block(graph, view, weight, block) for block, weight in blocks])  # (N, D_1)
+        h = project_features(graph, self.input_weights, view)  # (N, D_1)
         for index, epilogue in enumerate(self.layers):
             if index:
                 h = h @ self.weight(index)
@@ -136,6 +135,11 @@ class GCN(Encoder):
 def _first_rows(h: Tensor, number: int) -> Tensor:
     """All of them as they are: the gradient of a slice is a copy."""
     return h if len(h) == number else h[:number]
+
+
+def project_features(graph: Graph, weights: Iterable[Tensor], view: View = CLEAN) -> Tensor:
+    """(N, D) the features of all nodes, in the order that the view gives them, times a weight for each node type."""
+    return join_blocks([project_block(graph, view, weight, block) for block, weight in enumerate(weights)])
 
 
 def join_blocks(blocks: Sequence[Tensor]) -> Tensor:
@@ -186,12 +190,8 @@ class Epilogue(nn.Module):
             self.bias = nn.Parameter(torch.zeros(size))
         else:
             self.register_buffer("bias", torch.zeros(size), persistent=False)
-        self.norm: nn.Module = nn.Identity()
-        if norm == "batch":
-            self.norm = nn.BatchNorm1d(size, momentum=1.0 - batch_norm_decay)
-        if norm in ("layer", "graph"):
-            self.norm = nn.LayerNorm(size)
         self.is_per_graph = norm == "graph"
+        self.norm = make_norm("layer" if self.is_per_graph else norm, size, batch_norm_decay)
         self.slope = nn.Parameter(torch.tensor([0.25]))
 
     def forward(self, h: Tensor, graph: Graph | None = None) -> Tensor:
@@ -204,6 +204,17 @@ class Epilogue(nn.Module):
         if isinstance(self.norm, nn.LayerNorm):
             return layer_norm_prelu(h, self.norm, self.slope, shift=self.bias)
         return bias_prelu(h, self.bias, self.slope)
+
+
+def make_norm(name: str, size: int, batch_norm_decay: float) -> nn.Module:
+    """The norm of this name over rows or columns."""
+    if name == "batch":
+        return nn.BatchNorm1d(size, momentum=1.0 - batch_norm_decay)
+    if name == "layer":
+        return nn.LayerNorm(size)
+    if name == "none":
+        return nn.Identity()
+    raise ValueError(f"norm must be batch, layer or none, got {name!r}")
 
 
 class _LinearEnd(nn.Module):
@@ -229,12 +240,7 @@ def standardize(weight: Tensor) -> Tensor:
     return (weight - mean) * torch.rsqrt(variance * weight.shape[0] + 1e-5)
 
 
-# A GCN taken apart, for methods that look inside it: its first projection, and its layers over any propagation.
-
-
-def project_features(graph: Graph, weights: Iterable[Tensor], view: View = CLEAN) -> Tensor:
-    """(N, D) the features of all nodes, in the order that the view gives them, times a weight for each node type."""
-    return join_blocks([project_block(graph, view, weight, block) for block, weight in enumerate(weights)])
+# A GCN taken apart, for methods that look inside it.
 
 
 def convolve(encoder: GCN, graph: Graph, tables: Sequence[Tensor], spread: Callable[[Tensor], Tensor]) -> list[Tensor]:

@@ -16,7 +16,7 @@ Cost of a pass: time O(E D + N F D), or O(E D + nnz(X) D) with sparse features; 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from graphstrap.errors import InputError
 from graphstrap.graph import CLEAN, Graph, View
 from graphstrap.nn.encoders import Encoder
-from graphstrap.nn.encoders.gcn import Epilogue, glorot, join_blocks, project_block, standardize
+from graphstrap.nn.encoders.gcn import Epilogue, glorot, project_features, standardize
 from graphstrap.ops import propagate
 from graphstrap.run.recipe import ENCODERS, EncoderSettings, Recipe
 from graphstrap.run.settings import setting
@@ -48,18 +48,12 @@ class MeanPoolingSettings(EncoderSettings):
 
 @ENCODERS.register("mean-pooling")
 class MeanPooling(Encoder):
-    """A stack of mean-pooling layers, each with the features as a second input.
+    """A stack of mean-pooling layers, each with the features as a second input; the arguments are those of `GCN`, and
+    one more.
 
     Args:
-        input_sizes: width of each node type's feature block; 0 for a type without features, which gets a learned
-            vector.
         layer_sizes: output width of every layer; all but the last must be the same.
-        norm: "batch", "layer", "none", or "graph": layer norm over all nodes and columns of each graph.
         root_weight: give every layer a weight for the node itself.
-        weight_standardization: centre and scale each column of every weight but the first.
-        bias: add one in front of the norm, as the authors' code does; the paper's equations have none.
-        batch_norm_decay: how much of the old running statistics a step keeps.
-        generator: source of the initial weights.
     """
 
     Settings = MeanPoolingSettings
@@ -97,14 +91,14 @@ class MeanPooling(Encoder):
         self.layers = nn.ModuleList(Epilogue(size, norm, batch_norm_decay, bias) for size in layer_sizes)
 
     def forward(self, graph: Graph, view: View = CLEAN) -> Tensor:
-        z = propagate(graph, view.masks, _features(graph, view, self.input_weights), norm="mean")
+        z = propagate(graph, view.masks, project_features(graph, self.input_weights, view), norm="mean")
         if self.input_roots is not None:
-            z = z + _features(graph, view, self.input_roots)
+            z = z + project_features(graph, self.input_roots, view)
         h: Tensor = self.layers[0](z, graph)
         total = h
         for index, skip in enumerate(self.skips):
             assert isinstance(skip, nn.ParameterList)
-            z = total + _features(graph, view, skip)  # (N, D)
+            z = total + project_features(graph, skip, view)  # (N, D)
             pooled = propagate(graph, view.masks, z @ self._standard(self.weights[index]), norm="mean")
             if self.roots is not None:
                 pooled = pooled + z @ self._standard(self.roots[index])
@@ -115,8 +109,3 @@ class MeanPooling(Encoder):
 
     def _standard(self, weight: Tensor) -> Tensor:
         return standardize(weight) if self.weight_standardization else weight
-
-
-def _features(graph: Graph, view: View, weights: Iterable[Tensor]) -> Tensor:
-    """The features of every node type times its weight, as one table."""
-    return join_blocks([project_block(graph, view, weight, block) for block, weight in enumerate(weights)])

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from graphstrap.graph import CLEAN, Graph, View
 from graphstrap.graph.keep import drop_threshold, keep
 from graphstrap.nn.encoders import Encoder
-from graphstrap.nn.encoders.gcn import Epilogue, glorot, join_blocks, project_block, standardize
+from graphstrap.nn.encoders.gcn import Epilogue, glorot, project_features, standardize
 from graphstrap.run.recipe import ENCODERS, EncoderSettings
 from graphstrap.run.settings import setting
 
@@ -64,8 +64,7 @@ class MLP(Encoder):
         self.weight_standardization, self.dropout_prob = weight_standardization, dropout_prob
 
     def forward(self, graph: Graph, view: View = CLEAN) -> Tensor:
-        blocks = enumerate(self.input_weights)
-        h = join_blocks([project_block(graph, view, weight, block) for block, weight in blocks])  # (N, D_1)
+        h = project_features(graph, self.input_weights, view)  # (N, D_1)
         for index, epilogue in enumerate(self.layers):
             if index:
                 weight = self.weights[index - 1]

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -33,7 +34,7 @@ from graphstrap.errors import InputError
 from graphstrap.graph import CLEAN, Graph, View
 from graphstrap.nn.encoders import Encoder
 from graphstrap.nn.encoders.edges import edge_inputs
-from graphstrap.nn.encoders.gcn import glorot, join_blocks, project_block
+from graphstrap.nn.encoders.gcn import glorot, join_blocks, make_norm, project_block
 from graphstrap.ops import bias_prelu, edges_from_nodes, linear, linear_prelu, nodes_from_edges, product_dtype
 from graphstrap.ops.memory import free_memory
 from graphstrap.run.recipe import ENCODERS, EncoderSettings, Recipe
@@ -55,19 +56,15 @@ class MPNNSettings(EncoderSettings):
 
 @ENCODERS.register("mpnn")
 class MPNN(Encoder):
-    """Steps of message passing, each with weights of its own.
+    """Steps of message passing, each with weights of its own; the arguments that are not named here are those of `GCN`.
 
     Args:
-        input_sizes: width of each node type's feature block; 0 for a type without features, which gets a learned
-            vector.
         layer_sizes: the hidden layers of every MLP, one or more, then the width of the states, which is the
             embedding's.
         num_steps: how often messages are passed.
         aggregation: "mean" or "sum" of a node's messages.
         norm: "layer", "batch" or "none", after every step.
-        batch_norm_decay: how much of the old running statistics a step keeps.
         edge_size: how many numbers each edge has; 0 for none.
-        generator: source of the initial weights.
     """
 
     Settings = MPNNSettings
@@ -96,7 +93,7 @@ class MPNN(Encoder):
         self.input_weights = nn.ParameterList(glorot(max(1, size_in), size, generator) for size_in in input_sizes)
         self.type_biases = nn.ParameterList(nn.Parameter(torch.zeros(size)) for _ in input_sizes)
         self.steps = nn.ModuleList(_Step(size, hidden, edge_size, generator) for _ in range(num_steps))
-        self.norms = nn.ModuleList(_norm(norm, size, batch_norm_decay) for _ in range(num_steps + 1))
+        self.norms = nn.ModuleList(make_norm(norm, size, batch_norm_decay) for _ in range(num_steps + 1))
 
     @classmethod
     def default_sizes(cls, hidden_size: int, embedding_size: int) -> tuple[int, int]:
@@ -107,22 +104,15 @@ class MPNN(Encoder):
         return settings.num_steps * len(settings.hidden_sizes)
 
     def forward(self, graph: Graph, view: View = CLEAN) -> Tensor:
-        blocks = enumerate(zip(self.input_weights, self.type_biases, strict=True))
-        h = join_blocks(
-            [project_block(graph, view, weight, block) + bias for block, (weight, bias) in blocks]
-        )  # (N, D)
-        h = self.norms[0](h)
+        inputs = enumerate(zip(self.input_weights, self.type_biases, strict=True))
+        blocks = [project_block(graph, view, weight, block) + bias for block, (weight, bias) in inputs]
+        h: Tensor = self.norms[0](join_blocks(blocks))  # (N, D)
         edges, scales = edge_inputs(graph, self.edge_size), self._scales(graph, view)
         is_made_again = torch.is_grad_enabled() and not self._fits(graph)
         for step, norm in zip(self.steps, self.norms[1:], strict=True):
-            inputs = (graph, view.masks, h, edges, scales)
-            if is_made_again:
-                update = checkpoint(step, *inputs, use_reentrant=False, preserve_rng_state=False)
-            else:
-                update = step(*inputs)
-            h = norm(h + update)
-        result: Tensor = h
-        return result
+            take = partial(checkpoint, step, use_reentrant=False, preserve_rng_state=False) if is_made_again else step
+            h = norm(h + take(graph, view.masks, h, edges, scales))
+        return h
 
     def _fits(self, graph: Graph) -> bool:
         """Whether what the backward pass needs of all steps takes less than a third of the free memory: there are two
@@ -141,8 +131,7 @@ class MPNN(Encoder):
         if self.aggregation == "sum":
             return None
         numbers = nodes_from_edges(graph, view.masks, torch.ones(graph.num_edges, 1, device=graph.device))
-        received, sent = (number.clamp(min=1.0).reciprocal() for number in numbers)
-        return received, sent
+        return numbers[0].clamp(min=1.0).reciprocal(), numbers[1].clamp(min=1.0).reciprocal()
 
 
 class _Step(nn.Module):
@@ -187,13 +176,3 @@ class _Hidden(nn.Module):
         for index, weight in enumerate(self.weights, start=1):
             z = linear_prelu(z, weight, self.biases[index], self.slopes[index])
         return z
-
-
-def _norm(norm: str, size: int, batch_norm_decay: float) -> nn.Module:
-    if norm == "layer":
-        return nn.LayerNorm(size)
-    if norm == "batch":
-        return nn.BatchNorm1d(size, momentum=1.0 - batch_norm_decay)
-    if norm == "none":
-        return nn.Identity()
-    raise ValueError(f"norm must be layer, batch or none, got {norm!r}")

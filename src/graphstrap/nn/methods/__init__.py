@@ -22,7 +22,7 @@ Everything else in the tree asks the class for its attributes and never for its 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import torch
@@ -69,6 +69,11 @@ class Method(nn.Module):
     def build(cls, settings: Any, blueprint: Blueprint) -> Method:
         """The method with fresh weights, from its section of a recipe."""
         raise InputError(f"{cls.__name__} has no `build`: see docs/adding.md")
+
+    @classmethod
+    def options(cls, settings: Any) -> dict[str, Any]:
+        """What its section of a recipe says, by name, without what that says to other methods."""
+        return {field.name: getattr(settings, field.name) for field in fields(cls.Settings) if field.name != "name"}
 
     def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, Stats]:
         """A number to be made small, and the online embeddings of the batch as stats["embedding"]."""
@@ -129,10 +134,6 @@ class Blueprint:
         return self.recipe.encoder_class.build(
             self.recipe.encoder, self.input_sizes, edge_size=self.edge_size, generator=generator
         )
-
-    def wider(self, num_columns: int) -> Blueprint:
-        """The same for features with so many columns more."""
-        return replace(self, input_sizes=[size + num_columns for size in self.input_sizes])
 
 
 def build_method(recipe: Recipe, *, input_sizes: Sequence[int], seed: int, **sizes: int) -> Any:

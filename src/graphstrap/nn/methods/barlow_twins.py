@@ -65,8 +65,7 @@ class BarlowTwins(Method):
 
     @classmethod
     def build(cls, settings: BarlowTwinsSettings, blueprint: Blueprint) -> BarlowTwins:
-        weight, generator = settings.redundancy_weight, blueprint.generator(0)
-        return cls(blueprint.make_encoder, redundancy_weight=weight, generator=generator)
+        return cls(blueprint.make_encoder, generator=blueprint.generator(0), **cls.options(settings))
 
     def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, Stats]:
         view_1, view_2 = views

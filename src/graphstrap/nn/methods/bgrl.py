@@ -107,13 +107,9 @@ class BGRL(Method):
         """Online and target draw their weights from different children of the seed."""
         return cls(
             blueprint.make_encoder,
-            predictor_hidden_size=settings.predictor_hidden_size,
-            target_decay=settings.target_decay,
             total_steps=blueprint.recipe.train.steps,
-            projector_size=settings.projector_size,
-            target_hops=settings.target_hops,
-            embed_with=settings.embed_with,
             generators=(blueprint.generator(0), blueprint.generator(1)),
+            **cls.options(settings),
         )
 
     def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, Stats]:

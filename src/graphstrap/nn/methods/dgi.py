@@ -30,6 +30,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphstrap.graph import CLEAN, Graph, View, ViewSpec
+from graphstrap.nn.encoders.gcn import bilinear_weight
 from graphstrap.nn.methods import Blueprint, Method, MethodSettings, Stats
 from graphstrap.run.recipe import METHODS
 
@@ -43,11 +44,7 @@ class DGISettings(MethodSettings):
 
 @METHODS.register("dgi")
 class DGI(Method):
-    """The method: an encoder and a discriminator.
-
-    Args:
-        make_encoder: called with the generator.
-    """
+    """The method: an encoder, made by `make_encoder` with the generator, and a discriminator."""
 
     Settings = DGISettings
     num_views, reads_views = 1, False
@@ -73,13 +70,11 @@ class DGI(Method):
 
 
 class Discriminator(nn.Module):
-    """Bilinear: h^T W s + b. W starts uniform within sqrt(6 / (D^2 + D)), PyTorch's Xavier of a bilinear layer."""
+    """Bilinear: h^T W s + b."""
 
     def __init__(self, size: int, *, generator: torch.Generator) -> None:
         super().__init__()
-        bound = (6.0 / (size * size + size)) ** 0.5
-        self.weight = nn.Parameter(torch.empty(size, size).uniform_(-bound, bound, generator=generator))
-        self.bias = nn.Parameter(torch.zeros(()))
+        self.weight, self.bias = bilinear_weight(size, size, generator), nn.Parameter(torch.zeros(()))
 
     def forward(self, h: Tensor, summary: Tensor) -> Tensor:
         scores: Tensor = (h @ (self.weight @ summary)).float() + self.bias

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
@@ -39,10 +38,9 @@ from graphstrap.graph.keep import hash32
 from graphstrap.nn.encoders.gcn import GCN, bilinear_weight, convolve, only_gcn, project_features
 from graphstrap.nn.methods import Blueprint, Method, MethodSettings, Stats
 from graphstrap.ops import bias_prelu, propagate
+from graphstrap.ops.once import once
 from graphstrap.run.recipe import METHODS
 from graphstrap.run.settings import setting
-
-_graphs_with_shares: WeakKeyDictionary[Graph, Graph] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -113,15 +111,13 @@ def neighbor_means(graph: Graph, h: Tensor) -> Tensor:
     return (propagate(_with_shares(graph), CLEAN, h.float(), norm="sum") - h.float()).to(h.dtype)
 
 
+@once
 def _with_shares(graph: Graph) -> Graph:
-    """The graph whose edge weights are each one's share of its node's, 1 in all; made once."""
-    if graph not in _graphs_with_shares:
-        given = graph.edge_weights
-        weights = torch.ones(graph.num_edges, device=graph.device) if given is None else given.float()
-        totals = torch.segment_reduce(weights, "sum", offsets=graph.indptr, unsafe=True)
-        shares = weights / totals.clamp(min=torch.finfo(torch.float32).tiny)[graph.targets]
-        _graphs_with_shares[graph] = replace(graph, edge_weights=shares)
-    return _graphs_with_shares[graph]
+    """The graph whose edge weights are each one's share of its node's, 1 in all."""
+    given = graph.edge_weights
+    weights = torch.ones(graph.num_edges, device=graph.device) if given is None else given.float()
+    totals = torch.segment_reduce(weights, "sum", offsets=graph.indptr, unsafe=True)
+    return replace(graph, edge_weights=weights / totals.clamp(min=torch.finfo(torch.float32).tiny)[graph.targets])
 
 
 def jensen_shannon_loss(a: Tensor, b: Tensor, bias: Tensor, others: Tensor) -> Tensor:

@@ -99,14 +99,7 @@ class GRACE(Method):
 
     @classmethod
     def build(cls, settings: GRACESettings, blueprint: Blueprint) -> GRACE:
-        return cls(
-            blueprint.make_encoder,
-            temperature=settings.temperature,
-            projector_size=settings.projector_size,
-            num_negatives=settings.num_negatives,
-            keep_similarities=settings.keep_similarities,
-            generator=blueprint.generator(0),
-        )
+        return cls(blueprint.make_encoder, generator=blueprint.generator(0), **cls.options(settings))
 
     def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, Stats]:
         view_1, view_2 = views

@@ -39,7 +39,7 @@ from torch import Tensor, nn
 
 from graphstrap.errors import InputError
 from graphstrap.graph import CLEAN, Graph, View, ViewSpec
-from graphstrap.nn.encoders.gcn import bilinear_weight, convolve, only_gcn, project_features
+from graphstrap.nn.encoders.gcn import GCN, bilinear_weight, convolve, only_gcn, project_features
 from graphstrap.nn.methods import Blueprint, Method, MethodSettings, Stats
 from graphstrap.ops import propagate
 from graphstrap.ops.memory import free_memory
@@ -80,7 +80,8 @@ class MVGRL(Method):
         generators: tuple[torch.Generator, torch.Generator],
     ) -> None:
         super().__init__()
-        self.online = TwoEncoders(make_encoder, teleport_prob=teleport_prob, generators=generators)
+        encoders = (only_gcn(make_encoder(generator)) for generator in generators)
+        self.online = TwoEncoders(*encoders, teleport_prob=teleport_prob)
         size = self.online.embedding_size
         self.weight = bilinear_weight(size, size, generators[0])
         self.bias = nn.Parameter(torch.zeros(1))
@@ -89,7 +90,7 @@ class MVGRL(Method):
     def build(cls, settings: MVGRLSettings, blueprint: Blueprint) -> MVGRL:
         """The two encoders draw their weights from different children of the seed."""
         generators = (blueprint.generator(0), blueprint.generator(1))
-        return cls(blueprint.make_encoder, teleport_prob=settings.teleport_prob, generators=generators)
+        return cls(blueprint.make_encoder, generators=generators, **cls.options(settings))
 
     def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, Stats]:
         tables = self.online.encode(batch, [CLEAN, View(SHUFFLED, views[0].seed)])
@@ -101,16 +102,10 @@ class MVGRL(Method):
 class TwoEncoders(nn.Module):
     """One GCN over the adjacency, one over the diffusion."""
 
-    def __init__(
-        self,
-        make_encoder: Callable[[torch.Generator], nn.Module],
-        *,
-        teleport_prob: float,
-        generators: tuple[torch.Generator, torch.Generator],
-    ) -> None:
+    def __init__(self, adjacency: GCN, diffusion: GCN, *, teleport_prob: float) -> None:
         super().__init__()
-        self.adjacency, self.diffusion = (only_gcn(make_encoder(generator)) for generator in generators)
-        self.embedding_size, self.teleport_prob = self.adjacency.embedding_size, teleport_prob
+        self.adjacency, self.diffusion, self.teleport_prob = adjacency, diffusion, teleport_prob
+        self.embedding_size = adjacency.embedding_size
 
     def forward(self, graph: Graph, view: View = CLEAN) -> Tensor:
         h_1, h_2 = self.encode(graph, [view])
@@ -151,7 +146,12 @@ def diffusion(graph: Graph, *, teleport_prob: float, layer_sizes: Sequence[int] 
     """
     made = _diffusions.setdefault(graph, {})
     if teleport_prob not in made:
-        check_fits(mvgrl_bytes(graph.num_nodes, layer_sizes=layer_sizes), graph)
+        needed, free = mvgrl_bytes(graph.num_nodes, layer_sizes=layer_sizes), free_memory(graph.device)
+        if needed > free:
+            raise InputError(
+                f"OOM: needs about {_gigabytes(needed)} of {_gigabytes(free)}: mvgrl keeps a number for every "
+                f"pair of the {graph.num_nodes:,} nodes; bgrl's memory grows with the nodes"
+            )
         made[teleport_prob] = _diffuse(graph, teleport_prob)
     return made[teleport_prob]
 
@@ -178,16 +178,6 @@ def mvgrl_bytes(num_nodes: int, *, layer_sizes: Sequence[int] = (512,)) -> int:
     bfloat16, 1.5 N^2 floats, and some 32 tables of N rows for each layer.
     """
     return max(12 * num_nodes**2, 6 * num_nodes**2 + 4 * 32 * num_nodes * sum(layer_sizes))
-
-
-def check_fits(needed_bytes: int, graph: Graph) -> None:
-    """Refuse what would not fit into the free memory of the graph's device."""
-    free = free_memory(graph.device)
-    if needed_bytes > free:
-        raise InputError(
-            f"OOM: needs about {_gigabytes(needed_bytes)} of {_gigabytes(free)}: mvgrl keeps a number for every "
-            f"pair of the {graph.num_nodes:,} nodes; bgrl's memory grows with the nodes"
-        )
 
 
 def _gigabytes(num_bytes: int) -> str:

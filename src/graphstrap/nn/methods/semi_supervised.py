@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -130,7 +131,8 @@ class SemiSupervised(Method):
     def build(cls, settings: SemiSupervisedSettings, blueprint: Blueprint) -> SemiSupervised:
         """Labels that are inputs are columns after the features."""
         more = blueprint.num_classes if settings.label_inputs else 0
-        auxiliary = METHODS.get(settings.auxiliary).build(settings, blueprint.wider(more))
+        wider = replace(blueprint, input_sizes=[size + more for size in blueprint.input_sizes])
+        auxiliary = METHODS.get(settings.auxiliary).build(settings, wider)
         return cls(
             auxiliary,
             num_classes=blueprint.num_classes,
@@ -178,27 +180,21 @@ class SemiSupervised(Method):
         if not self.label_inputs:
             return batch
         assert batch.labels is not None
-        labels = batch.labels
-        if batch.num_roots is not None or not whole_graph_labels:
-            labels = hide_roots(batch)
-        ends = zip(batch.type_offsets, batch.type_offsets[1:], strict=False)
-        columns = [labels[first:last] for first, last in ends]
+        labels = hide_roots(batch) if batch.num_roots is not None or not whole_graph_labels else batch.labels
+        columns = [labels[first:last] for first, last in pairwise(batch.type_offsets)]
         blocks = zip(batch.features, columns, strict=True)
         return replace(batch, features=tuple(append_labels(x, own, self.num_classes) for x, own in blocks))
 
     @torch.no_grad()
     def embed(self, graph: Graph) -> Tensor:
         """(N, D); of a sampled batch, its roots. No node's own label is among its inputs."""
-        self.averaged.eval()
-        h: Tensor = self.averaged(self.inputs(graph), CLEAN)
-        return graph.roots_of(h)
+        return graph.roots_of(self.averaged.eval()(self.inputs(graph), CLEAN))
 
     @torch.no_grad()
     def probabilities(self, graph: Graph) -> Tensor:
         """(N, C); of a sampled batch, its roots. In a whole graph, nodes with a training label have it among their
         inputs."""
-        self.averaged.eval()
-        h: Tensor = self.averaged(self.inputs(graph, whole_graph_labels=True), CLEAN)
+        h: Tensor = self.averaged.eval()(self.inputs(graph, whole_graph_labels=True), CLEAN)
         scores: Tensor = self.averaged_head(graph.roots_of(h))
         return scores.float().softmax(1)
 

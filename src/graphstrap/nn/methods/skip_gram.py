@@ -34,7 +34,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
@@ -45,6 +44,7 @@ from graphstrap.graph import CLEAN, Graph, View
 from graphstrap.graph.blocks import SparseMatrix
 from graphstrap.graph.keep import hash32
 from graphstrap.nn.methods import Blueprint, Method, MethodSettings, Stats
+from graphstrap.ops.once import once
 from graphstrap.run.recipe import METHODS
 from graphstrap.run.settings import setting
 
@@ -52,7 +52,6 @@ from graphstrap.run.settings import setting
 #
 # Every draw is a hash of (what it is for, its number) with the step's seed: nothing depends on order, shapes are
 # static, and nothing is read back from the device, so a step with walks can be captured as a CUDA graph.
-
 
 _STARTS, _NEGATIVES, _PROPOSALS, _CHANCES, _REFUSED = (branch << 48 for branch in range(5))  # what random words are for
 _NEGATIVE_POWER = 0.75  # Mikolov et al., section 2.2
@@ -72,14 +71,9 @@ class Roads:
     weight_sums: Tensor | None  # (E + N + 1,) float64 running sum of edge weights, from 0
 
     @classmethod
+    @once
     def of(cls, graph: Graph) -> Roads:
         """Made once for each graph, so that a captured step finds it ready."""
-        if graph not in _roads:
-            _roads[graph] = cls._make(graph)
-        return _roads[graph]
-
-    @classmethod
-    def _make(cls, graph: Graph) -> Roads:
         if graph.num_edges == 0:
             raise InputError(f"graph {graph.name!r} has no edges: there is nowhere to walk")
         out, nodes = graph.transpose, torch.arange(graph.num_nodes, device=graph.device)
@@ -123,9 +117,6 @@ class Roads:
         num_nodes, num_edges = len(self.first), len(self.neighbours) - len(self.first)
         source = torch.repeat_interleave(torch.arange(num_nodes, device=self.first.device), self.indptr.diff())
         return source * num_nodes + self.neighbours[:num_edges]
-
-
-_roads: WeakKeyDictionary[Graph, Roads] = WeakKeyDictionary()
 
 
 def draw_starts(roads: Roads, num_walks: int, *, seed: int | Tensor) -> Tensor:
@@ -264,29 +255,16 @@ class SkipGram(Method):
     @classmethod
     def build(cls, settings: DeepWalkSettings, blueprint: Blueprint) -> SkipGram:
         """So many walks a step that `train.steps` of them make `walks_per_node` a node. Features are not looked at."""
-        recipe = blueprint.recipe
-        weights = {name: getattr(settings, name, 1.0) for name in ("return_weight", "outward_weight")}
-        return cls(
-            blueprint.num_nodes,
-            recipe.encoder.embedding_size,
-            num_walks=math.ceil(settings.walks_per_node * blueprint.num_nodes / recipe.train.steps),
-            walk_length=settings.walk_length,
-            window_size=settings.window_size,
-            num_negatives=settings.num_negatives or 5,
-            generator=blueprint.generator(0),
-            **weights,
-        )
+        recipe, num_nodes, options = blueprint.recipe, blueprint.num_nodes, cls.options(settings)
+        options["num_walks"] = math.ceil(options.pop("walks_per_node") * num_nodes / recipe.train.steps)
+        options["num_negatives"] = settings.num_negatives or 5
+        return cls(num_nodes, recipe.encoder.embedding_size, generator=blueprint.generator(0), **options)
 
     def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, Stats]:
         table, roads, seed = self.online(batch), Roads.of(batch), views[0].seed
-        walks = draw_walks(
-            roads,
-            draw_starts(roads, self.num_walks, seed=seed),
-            length=self.walk_length,
-            seed=seed,
-            return_weight=self.return_weight,
-            outward_weight=self.outward_weight,
-        )  # (W, L)
+        starts = draw_starts(roads, self.num_walks, seed=seed)
+        weights = {"return_weight": self.return_weight, "outward_weight": self.outward_weight}
+        walks = draw_walks(roads, starts, length=self.walk_length, seed=seed, **weights)  # (W, L)
         negatives = draw_negatives(roads, walks.shape, seed=seed)  # (W, L)
         h, c = take_rows(table, walks), take_rows(self.context, walks)  # (W, L, D) each
         n = take_rows(self.context, negatives)
@@ -369,13 +347,9 @@ def with_features(h: Tensor, graph: Graph) -> Tensor | SparseMatrix:
     h, x = F.normalize(h, dim=1), graph.x
     if isinstance(x, Tensor):
         return torch.cat([h, F.normalize(x.to(h.device), dim=1)], dim=1)
-    x, size = x.map(lambda tensor: tensor.to(h.device)), h.shape[1]
+    from scipy.sparse import csr_matrix, hstack
+
     lengths = torch.segment_reduce(x.values.square(), "sum", offsets=x.indptr).sqrt()
-    rows, columns = torch.arange(len(h), device=h.device), torch.arange(size, device=h.device, dtype=torch.int32)
-    order = torch.argsort(torch.cat([rows.repeat_interleave(size), x.rows]), stable=True)
-    return SparseMatrix(
-        indptr=x.indptr + size * torch.arange(len(h) + 1, device=h.device),
-        indices=torch.cat([columns.repeat(len(h)), x.indices + size])[order],
-        values=torch.cat([h.reshape(-1), x.values / lengths.clamp(min=1e-12)[x.rows]])[order],
-        num_columns=size + x.num_columns,
-    )
+    unit = x.with_values(x.values / lengths.clamp(min=1e-12)[x.rows])
+    joined = SparseMatrix.from_scipy(hstack([csr_matrix(h.cpu().numpy()), unit.to_scipy()], format="csr"))
+    return joined.map(lambda tensor: tensor.to(h.device))

@@ -60,48 +60,34 @@ class Supervised(nn.Module):
         generator: source of the initial weights.
     """
 
-    num_views = 1
-
     def __init__(
         self,
         encoder: str,
         input_sizes: Sequence[int],
         *,
         num_classes: int,
-        hidden_size: int,
-        dropout_prob: float,
+        settings: SupervisedSettings,
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        kind = ENCODERS.get(encoder)
-        self.online = kind(input_sizes, [hidden_size], norm="none", generator=generator)
-        self.weight, self.bias = glorot(hidden_size, num_classes, generator), nn.Parameter(torch.zeros(num_classes))
-        self.follows_edges, self.dropout_prob = kind.follows_edges, dropout_prob
+        kind, size = ENCODERS.get(encoder), settings.hidden_size
+        self.online = kind(input_sizes, [size], norm="none", generator=generator)
+        self.weight, self.bias = glorot(size, num_classes, generator), nn.Parameter(torch.zeros(num_classes))
+        self.follows_edges, self.dropout_prob = kind.follows_edges, settings.dropout_prob
 
-    def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, dict[str, Tensor]]:
-        """Cross-entropy on the nodes of the batch that have a label: hide those that are not to be learned from."""
-        assert batch.labels is not None
-        h = self.online(batch, views[0])
-        scores = self.scores(batch, dropout(h, self.dropout_prob, seed=views[0].seed))
-        return F.cross_entropy(scores, batch.labels, ignore_index=-1), {"embedding": h.detach()}
-
-    def scores(self, graph: Graph, h: Tensor) -> Tensor:
-        """(N, C) class scores from the hidden layer."""
-        z = h @ self.weight
-        return (propagate(graph, CLEAN, z) if self.follows_edges else z) + self.bias
-
-    def after_step(self, step: int | Tensor) -> None:
-        """Nothing moves but by gradient."""
-
-    @torch.no_grad()
-    def embed(self, graph: Graph) -> Tensor:
-        h: Tensor = self.online(graph, CLEAN)
-        return h
+    def loss(self, graph: Graph, view: View) -> Tensor:
+        """Cross-entropy on the nodes that have a label: hide those that are not to be learned from."""
+        assert graph.labels is not None
+        return F.cross_entropy(self.scores(graph, view, self.dropout_prob), graph.labels, ignore_index=-1)
 
     @torch.no_grad()
     def predict(self, graph: Graph) -> Tensor:
         """(N, C) class scores of the clean graph."""
-        return self.scores(graph, self.embed(graph))
+        return self.scores(graph, CLEAN, 0.0)
+
+    def scores(self, graph: Graph, view: View, dropout_prob: float) -> Tensor:
+        z = dropout(self.online(graph, view), dropout_prob, seed=view.seed) @ self.weight
+        return (propagate(graph, CLEAN, z) if self.follows_edges else z) + self.bias
 
 
 def fit_supervised(
@@ -117,21 +103,15 @@ def fit_supervised(
     settings = settings or SupervisedSettings()
     assert graph.labels is not None
     seen, val_labels = _for_training(graph, train, settings.feature_dropout_prob), graph.labels[val]
-    model = Supervised(
-        encoder,
-        graph.num_features,
-        num_classes=graph.num_classes,
-        hidden_size=settings.hidden_size,
-        dropout_prob=settings.dropout_prob,
-        generator=torch.Generator().manual_seed(child_seed(seed, 0)),
-    ).to(graph.device)
+    generator, num_classes = torch.Generator().manual_seed(child_seed(seed, 0)), graph.num_classes
+    model = Supervised(encoder, graph.num_features, num_classes=num_classes, settings=settings, generator=generator)
+    model.to(graph.device)
     optimizer = make_optimizer(model, settings)
     spec = ViewSpec(feature_mask_prob=settings.feature_dropout_prob, mask_elements=True)
     lowest, best_state, num_waited = math.inf, model.state_dict(), 0
     for step in range(settings.max_steps):
-        loss, _ = model.loss(seen, [View(spec, child_seed(seed, 1, step))])
         optimizer.zero_grad(set_to_none=True)
-        torch.autograd.backward(loss)
+        torch.autograd.backward(model.loss(seen, View(spec, child_seed(seed, 1, step))))
         optimizer.step()
         val_loss = float(F.cross_entropy(model.predict(graph)[val], val_labels))
         num_waited += 1

@@ -14,7 +14,6 @@ Memory: O(N D + E H); the products g_i . h_j are taken for a block of entries at
 from __future__ import annotations
 
 from typing import Any, TypeGuard
-from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
@@ -23,11 +22,10 @@ from torch import Tensor
 from graphstrap.graph import Graph, View
 from graphstrap.graph.blocks import SparseMatrix
 from graphstrap.ops._csr.products import Bag, Frame, best_form, frames_of, narrow, project
-from graphstrap.ops._torch import Scores, kept_columns, kept_edges
+from graphstrap.ops._torch import Scores, apply, kept_columns, kept_edges, widened
+from graphstrap.ops.once import once
 
 _BLOCK_ELEMENTS = 1 << 20  # of a block of gathered rows: a few megabytes
-
-_entries: WeakKeyDictionary[View, WeakKeyDictionary[Graph, tuple[_Entries, _Entries]]] = WeakKeyDictionary()
 
 
 def attend(graph: Graph, view: View, h: Tensor, scores: Scores, average: bool) -> Tensor:
@@ -60,13 +58,14 @@ def times_heads(sums: Tensor, weight: Tensor, num_heads: int) -> Tensor:
 
 
 def _attend(graph: Graph, view: View, h: Tensor, scores: Scores, *, average: bool, shared: bool) -> Tensor:
-    by_graph = _entries.setdefault(view, WeakKeyDictionary())
-    if graph not in by_graph:
-        (forward, backward), kept = frames_of(graph, kept_edges(graph, view))
-        by_graph[graph] = _Entries(forward, kept, graph.num_edges), _Entries(backward, kept, graph.num_edges)
-    source, target, edge = (None if part is None else _exact(part) for part in scores[:3])
-    result: Tensor = _Attend.apply(h, source, target, edge, scores.slope, average, shared, *by_graph[graph])  # type: ignore[no-untyped-call]
-    return result
+    source, target, edge = (None if part is None else widened(part) for part in scores[:3])
+    return apply(_Attend, h, source, target, edge, scores.slope, average, shared, *_entries(graph, view))
+
+
+@once
+def _entries(graph: Graph, view: View) -> tuple[_Entries, _Entries]:
+    (forward, backward), kept = frames_of(graph, kept_edges(graph, view))
+    return _Entries(forward, kept, graph.num_edges), _Entries(backward, kept, graph.num_edges)
 
 
 class _Entries:
@@ -78,9 +77,6 @@ class _Entries:
         self.places = torch.where(is_loop, num_edges + frame.rows, frame.edge).long()  # (entries,) in `scores.edge`
         self.dropped = None if kept is None else ~kept.index_select(0, frame.edge)
         self.starts = narrow(frame.indptr, len(frame.columns))
-
-    def __len__(self) -> int:
-        return len(self.columns)
 
     def raw(self, by_row: Tensor, by_column: Tensor, edge: Tensor | None) -> Tensor:
         """(entries, H) the scores before the leaky ReLU."""
@@ -163,7 +159,3 @@ def _edge_products(entries: _Entries, gradient: Tensor, h: Tensor, num_heads: in
         right = h.index_select(0, columns).view(len(rows), -1, width)
         blocks.append((left * right).sum(-1))
     return torch.cat(blocks) if blocks else h.new_zeros(0, num_heads)
-
-
-def _exact(score: Tensor) -> Tensor:
-    return score.float() if score.dtype == torch.bfloat16 else score

@@ -9,24 +9,24 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphstrap.graph import Graph
+from graphstrap.ops._torch import apply, widened
 
 
 def batch_norm_prelu(x: Tensor, norm: nn.BatchNorm1d, slope: Tensor) -> Tensor:
     """PReLU after batch norm in training; only x is kept for the backward pass."""
-    result: Tensor = _BatchNormPReLU.apply(x, norm.weight, norm.bias, slope, norm)  # type: ignore[no-untyped-call]
-    return result
+    return apply(_BatchNormPReLU, x, norm.weight, norm.bias, slope, norm)
 
 
 def layer_norm_prelu(x: Tensor, norm: nn.LayerNorm, slope: Tensor, shift: Tensor) -> Tensor:
     """PReLU after layer norm of x + shift."""
-    shifted = _widened(x) + shift
+    shifted = widened(x) + shift
     return prelu(F.layer_norm(shifted, norm.normalized_shape, norm.weight, norm.bias, norm.eps).to(x.dtype), slope)
 
 
 def graph_norm_prelu(x: Tensor, graph: Graph, norm: nn.LayerNorm, slope: Tensor, shift: Tensor) -> Tensor:
     """PReLU after the norm over each graph's nodes and columns; two numbers a graph are summed up, row by row first."""
-    shifted = _widened(x) + shift
-    normed = _GraphNorm.apply(shifted, graph.graph_starts, graph.graph_ids, norm.eps)  # type: ignore[no-untyped-call]
+    shifted = widened(x) + shift
+    normed = apply(_GraphNorm, shifted, graph.graph_starts, graph.graph_ids, norm.eps)
     return prelu((normed * norm.weight + norm.bias).to(x.dtype), slope)
 
 
@@ -44,18 +44,12 @@ def prelu(x: Tensor, slope: Tensor) -> Tensor:
     """x where positive, slope times x elsewhere. PyTorch's own backward pass on a CPU takes five times as long."""
     if x.device.type != "cpu":
         return F.prelu(x, slope)
-    result: Tensor = _PReLU.apply(x, slope)  # type: ignore[no-untyped-call]
-    return result
+    return apply(_PReLU, x, slope)
 
 
 def row_cosine(q: Tensor, t: Tensor) -> Tensor:
     """cos(q_i, t_i) of every row, with the gradient for q in one pass."""
-    result: Tensor = _RowCosine.apply(_widened(q), _widened(t))  # type: ignore[no-untyped-call]
-    return result
-
-
-def _widened(x: Tensor) -> Tensor:
-    return x.float() if x.dtype == torch.bfloat16 else x
+    return apply(_RowCosine, widened(q), widened(t))
 
 
 class _BatchNormPReLU(torch.autograd.Function):

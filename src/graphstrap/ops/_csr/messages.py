@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from graphstrap.graph import CLEAN, Graph, View
 from graphstrap.ops._csr.products import Bag, narrow
-from graphstrap.ops._torch import kept_edges
+from graphstrap.ops._torch import apply, kept_edges
+from graphstrap.ops.once import once
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,9 +28,6 @@ class Incidence:
     into: Callable[[Tensor], Tensor]
     out_of: Callable[[Tensor], Tensor]
     kept: Tensor | None  # (E,) 1 for what the view keeps
-
-
-_incidences: WeakKeyDictionary[View, WeakKeyDictionary[Graph, Incidence]] = WeakKeyDictionary()
 
 
 def edges_from_nodes(graph: Graph, by_source: Tensor, by_target: Tensor) -> Tensor:
@@ -43,15 +40,8 @@ def nodes_from_edges(graph: Graph, view: View, messages: Tensor) -> tuple[Tensor
     return sum_up(graph, incidence(graph, view), messages)
 
 
+@once
 def incidence(graph: Graph, view: View) -> Incidence:
-    """Worked out once for each view."""
-    by_graph = _incidences.setdefault(view, WeakKeyDictionary())
-    if graph not in by_graph:
-        by_graph[graph] = _bags(graph, view)
-    return by_graph[graph]
-
-
-def _bags(graph: Graph, view: View) -> Incidence:
     num_edges, back, kept = graph.num_edges, graph.transpose, kept_edges(graph, view)
     values = torch.ones(num_edges, device=graph.device) if kept is None else kept.float()
     every_edge = torch.arange(num_edges, device=graph.device)
@@ -64,8 +54,7 @@ def _bags(graph: Graph, view: View) -> Incidence:
 
 def gather(graph: Graph, incidence: Incidence, by_source: Tensor, by_target: Tensor) -> Tensor:
     """by_source + by_target at the ends of every edge, for an incidence of all edges."""
-    result: Tensor = _Gather.apply(by_source, by_target, graph, incidence)  # type: ignore[no-untyped-call]
-    return result
+    return apply(_Gather, by_source, by_target, graph, incidence)
 
 
 def sum_up(graph: Graph, incidence: Incidence, messages: Tensor) -> tuple[Tensor, Tensor]:

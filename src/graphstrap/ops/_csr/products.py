@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -14,6 +13,7 @@ from torch import Tensor
 from graphstrap.graph import Graph, View
 from graphstrap.graph.blocks import SparseMatrix
 from graphstrap.ops._torch import (
+    apply,
     global_rows,
     kept_columns,
     kept_edges,
@@ -21,32 +21,25 @@ from graphstrap.ops._torch import (
     missing_degrees,
     product_dtype,
 )
-
-# A CSR matrix and its product with a table, by `embedding_bag`.
-#
-# `embedding_bag(indices, table, offsets, weights)` sums weighted rows of a table for each row of a CSR matrix: that is
-# a sparse product, and on a CPU the fastest one in PyTorch. It makes no E x D intermediate and uses no atomics.
-
-
-_bags: WeakKeyDictionary[SparseMatrix, Bag] = WeakKeyDictionary()
+from graphstrap.ops.once import once
 
 
 @dataclass(frozen=True, eq=False)
 class Bag:
-    """A CSR matrix in the form that `embedding_bag` is fastest with: 32-bit indices (five times, on CPU)."""
+    """A CSR matrix in the form that `embedding_bag` is fastest with: 32-bit indices (five times, on CPU).
+
+    `embedding_bag(indices, table, offsets, weights)` sums weighted rows of a table for each row of a CSR matrix: that
+    is a sparse product, and on a CPU the fastest one in PyTorch. No E x D intermediate, no atomics.
+    """
 
     indptr: Tensor
     indices: Tensor
     values: Tensor
 
     @classmethod
+    @once
     def of(cls, matrix: SparseMatrix) -> Bag:
-        if matrix not in _bags:
-            _bags[matrix] = cls(narrow(matrix.indptr, len(matrix.values)), matrix.indices, matrix.values)
-        return _bags[matrix]
-
-    def with_values(self, values: Tensor) -> Bag:
-        return Bag(self.indptr, self.indices, values)
+        return cls(narrow(matrix.indptr, len(matrix.values)), matrix.indices, matrix.values)
 
     def times(self, table: Tensor) -> Tensor:
         return F.embedding_bag(
@@ -61,13 +54,10 @@ class Bag:
 
 def times(matrix: Bag, transposed: Bag, table: Tensor) -> Tensor:
     """M H; the gradient of H is M^T G."""
-    product: Tensor = _SparseProduct.apply(table, matrix, transposed)  # type: ignore[no-untyped-call]
-    return product
+    return apply(_SparseProduct, table, matrix, transposed)
 
 
 class _SparseProduct(torch.autograd.Function):
-    """M H, whose gradient with respect to H is M^T G: both matrices are given."""
-
     @staticmethod
     def forward(ctx: Any, h: Tensor, matrix: Bag, transposed: Bag) -> Tensor:
         ctx.transposed = transposed
@@ -84,14 +74,9 @@ def narrow(numbers: Tensor, limit: int) -> Tensor:
     return numbers.int() if limit < 2**31 else numbers
 
 
-# Features in the form that their product is fastest with: sparse, or a dense table in the product's type.
-
-
 # Above these densities the dense product wins: on CPU as measured (docs/LOG.md), on CUDA an estimate.
 DENSE_FROM = {"cpu": 0.25, "cuda": 0.05}
 ALIGNMENT = 16  # columns
-
-_dense_forms: WeakKeyDictionary[Graph, dict[tuple[int, torch.dtype], Tensor]] = WeakKeyDictionary()
 
 
 def best_form(graph: Graph, block: int, weight: Tensor, *, aligned: bool = False) -> Tensor | SparseMatrix:
@@ -108,24 +93,17 @@ def best_form(graph: Graph, block: int, weight: Tensor, *, aligned: bool = False
     dtype, width = product_dtype(weight), -(-int(features.shape[1]) // ALIGNMENT) * ALIGNMENT
     if isinstance(features, Tensor) and features.dtype == dtype and not (aligned and features.shape[1] != width):
         return features
-    forms = _dense_forms.setdefault(graph, {})
-    if (block, dtype) not in forms:
-        if isinstance(features, SparseMatrix):
-            forms[block, dtype] = features.to_dense(dtype=dtype, num_columns=width)
-        else:
-            dense = features if isinstance(features, Tensor) else features.to_dense()
-            forms[block, dtype] = F.pad(dense.to(dtype), (0, width - features.shape[1]))
-    return forms[block, dtype]
+    return _dense_form(graph, block, dtype, width)
 
 
-# A view's adjacency, made once and shared by every layer, network and pass that uses the view.
-#
-# On a CPU the dropped edges are cut out of the CSR first. On CUDA, where this serves only without Triton, they get
-# weight 0, which keeps every shape static.
-
-
-_adjacencies: WeakKeyDictionary[View, WeakKeyDictionary[Graph, dict[str, tuple[Bag, Bag]]]] = WeakKeyDictionary()
-_frames: WeakKeyDictionary[Graph, tuple[Frame, Frame]] = WeakKeyDictionary()
+@once
+def _dense_form(graph: Graph, block: int, dtype: torch.dtype, width: int) -> Tensor:
+    features = graph.features[block]
+    assert features is not None
+    if isinstance(features, SparseMatrix):
+        return features.to_dense(dtype=dtype, num_columns=width)
+    dense = features if isinstance(features, Tensor) else features.to_dense()
+    return F.pad(dense.to(dtype), (0, width - features.shape[1]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,11 +116,9 @@ class Frame:
     edge: Tensor  # (E + N,) position in graph.indices
 
 
+@once
 def adjacency(graph: Graph, view: View, norm: str) -> tuple[Bag, Bag]:
     """The view's normalised adjacency and its transpose."""
-    by_norm = _adjacencies.setdefault(view, WeakKeyDictionary()).setdefault(graph, {})
-    if norm in by_norm:
-        return by_norm[norm]
     frames, kept = frames_of(graph, kept_edges(graph, view))
     weights = [_entry_weights(graph, frame, kept) for frame in frames]
     if norm != "sum":
@@ -156,23 +132,28 @@ def adjacency(graph: Graph, view: View, norm: str) -> tuple[Bag, Bag]:
             if norm == "symmetric":
                 weight *= scale.index_select(0, frame.columns if target is frame.rows else frame.rows)
     bags = [Bag(narrow(f.indptr, len(f.columns)), f.columns, w) for f, w in zip(frames, weights, strict=True)]
-    by_norm[norm] = bags[0], bags[1]
-    return by_norm[norm]
+    return bags[0], bags[1]
 
 
 def frames_of(graph: Graph, kept: Tensor | None) -> tuple[tuple[Frame, Frame], Tensor | None]:
-    """The CSR of the kept edges and its transpose, with self-loops; and `kept`, where both still hold every edge."""
-    if graph not in _frames:
-        back = graph.transpose
-        every_edge = torch.arange(graph.num_edges, device=graph.device)
-        forward = _with_loops(graph.indptr, graph.indices, every_edge)
-        _frames[graph] = forward, _with_loops(back.indptr, back.indices, back.edge_positions)
-    frames = _frames[graph]
+    """The CSR of the kept edges and its transpose, with self-loops; and `kept`, where both still hold every edge.
+
+    On a CPU the dropped edges are cut out of the CSR first. On CUDA, where this serves only without Triton, they get
+    weight 0, which keeps every shape static.
+    """
+    forward, backward = _frames(graph)
     if kept is not None:
         kept = torch.cat([kept, kept.new_ones(1)])  # position E, where self-loops look, is always kept
     if graph.device.type == "cpu" and kept is not None:
-        return (_cut(frames[0], kept), _cut(frames[1], kept)), None
-    return frames, kept
+        return (_cut(forward, kept), _cut(backward, kept)), None
+    return (forward, backward), kept
+
+
+@once
+def _frames(graph: Graph) -> tuple[Frame, Frame]:
+    back, every_edge = graph.transpose, torch.arange(graph.num_edges, device=graph.device)
+    forward = _with_loops(graph.indptr, graph.indices, every_edge)
+    return forward, _with_loops(back.indptr, back.indices, back.edge_positions)
 
 
 def _with_loops(indptr: Tensor, indices: Tensor, positions: Tensor) -> Frame:
@@ -229,14 +210,13 @@ def project(graph: Graph, view: View, weight: Tensor, block: int) -> Tensor:
             features = features[:, :num_columns] * kept
         filled = F.pad(weight, (0, 0, 0, features.shape[1] - num_columns))
         return features @ filled.to(features.dtype)
-    forward = Bag.of(features)
-    backward = Bag.of(features.transpose)
+    forward, backward = Bag.of(features), Bag.of(features.transpose)
     if view.spec.masks_features and view.spec.mask_elements:
         rows, every_column = global_rows(graph, block)[features.rows], features.indices.long()
         kept = kept_elements(view, rows=rows, columns=every_column, num_columns=num_columns, block=block)
         assert kept is not None
-        forward = forward.with_values(features.values * kept)
-        backward = backward.with_values((features.values * kept)[features.transpose_order])
+        forward = replace(forward, values=features.values * kept)
+        backward = replace(backward, values=forward.values[features.transpose_order])
     return times(forward, backward, weight.to(product_dtype(weight)))
 
 

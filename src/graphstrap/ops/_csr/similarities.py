@@ -13,13 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from graphstrap.ops._torch import apply
+
 NUMBERS_PER_BLOCK = 2**23  # similarities at once: 32 MB
 
 
 def log_total_others(keys: Tensor, *, bound: float | None = None) -> Tensor:
     """See `graphstrap.ops.log_total_others`; a bound changes nothing here."""
-    total: Tensor = _LogTotalOthers.apply(keys)  # type: ignore[no-untyped-call]
-    return total
+    return apply(_LogTotalOthers, keys)
 
 
 class _LogTotalOthers(torch.autograd.Function):

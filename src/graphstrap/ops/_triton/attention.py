@@ -27,7 +27,7 @@ from graphstrap.graph import Graph, View
 from graphstrap.ops._csr import attention as _csr
 from graphstrap.ops._csr.attention import is_worth_summing, times_heads
 from graphstrap.ops._csr.products import best_form
-from graphstrap.ops._torch import Scores
+from graphstrap.ops._torch import Scores, apply
 from graphstrap.ops._triton.attention_weights import (
     KeptEdges,
     kept_edges,
@@ -64,8 +64,7 @@ def attend_features(graph: Graph, view: View, weight: Tensor, scores: Scores) ->
 def _attend(graph: Graph, view: View, h: Tensor, scores: Scores, *, average: bool, shared: bool) -> Tensor:
     edges = kept_edges(graph, view, scores.edge is not None)
     source, target, edge = (None if part is None else part.contiguous() for part in scores[:3])
-    result: Tensor = _Attend.apply(h.contiguous(), source, target, edge, scores.slope, average, shared, graph, edges)  # type: ignore[no-untyped-call]
-    return result
+    return apply(_Attend, h.contiguous(), source, target, edge, scores.slope, average, shared, graph, edges)
 
 
 class _Attend(torch.autograd.Function):
@@ -113,28 +112,11 @@ def weighted_sums(matrix: ChunkedMatrix, weights: Tensor, h: Tensor, *, average:
     if out.numel():
         blocks = product_blocks(width, h.dtype)
         per_head = triton.cdiv(width, blocks["block_columns"])
-        groups = per_head if average else heads * per_head
-        launch(_attend_kernel, (triton.cdiv(len(chunks.rows), blocks["block_chunks"]) * groups,))(
-            matrix.first,
-            matrix.counts,
-            chunks.rows,
-            chunks.slots,
-            matrix.columns,
-            weights,
-            h,
-            out,
-            partial,
-            len(chunks.rows),
-            heads,
-            width,
-            weights.shape[1],
-            1.0 / heads if average else 1.0,
-            heads_here=heads if average else 1,
-            is_shared=shared,
-            blocks_per_head=per_head,
-            is_large=h.numel() >= 2**31,
-            **blocks,
-        )
+        grid = (triton.cdiv(len(chunks.rows), blocks["block_chunks"]) * (per_head if average else heads * per_head),)
+        tensors = matrix.first, matrix.counts, chunks.rows, chunks.slots, matrix.columns, weights, h, out, partial
+        numbers = len(chunks.rows), heads, width, weights.shape[1], 1.0 / heads if average else 1.0
+        kinds = {"heads_here": heads if average else 1, "is_shared": shared, "is_large": h.numel() >= 2**31}
+        launch(_attend_kernel, grid)(*tensors, *numbers, **kinds, blocks_per_head=per_head, **blocks)
         combine(chunks, [out], [partial])
     return out
 
@@ -152,32 +134,13 @@ def source_gradients(
     num_edges = len(matrix.columns) - len(h)  # and a self-loop for each node
     for_weights = torch.empty(len(matrix.columns), per_head, heads, dtype=torch.float32, device=h.device)
     if out.numel():
-        launch(_source_gradient_kernel, (triton.cdiv(len(chunks.rows), blocks["block_chunks"]) * heads * per_head,))(
-            matrix.first,
-            matrix.counts,
-            chunks.rows,
-            chunks.opens_row,
-            chunks.slots,
-            matrix.columns,
-            places,
-            weights,
-            h,
-            gradient.contiguous(),
-            out,
-            partial,
-            for_weights,
-            len(chunks.rows),
-            heads,
-            num_edges,
-            width,
-            weights.shape[1],
-            1.0 / heads if average else 1.0,
-            is_averaged=average,
-            is_shared=shared,
-            blocks_per_head=per_head,
-            is_large=max(h.numel(), gradient.numel()) >= 2**31,
-            **blocks,
-        )
+        grid = (triton.cdiv(len(chunks.rows), blocks["block_chunks"]) * heads * per_head,)
+        entries = matrix.first, matrix.counts, chunks.rows, chunks.opens_row, chunks.slots, matrix.columns, places
+        tables = weights, h, gradient.contiguous(), out, partial, for_weights
+        numbers = len(chunks.rows), heads, num_edges, width, weights.shape[1], 1.0 / heads if average else 1.0
+        is_large = max(h.numel(), gradient.numel()) >= 2**31
+        kinds = {"is_averaged": average, "is_shared": shared, "is_large": is_large}
+        launch(_source_gradient_kernel, grid)(*entries, *tables, *numbers, **kinds, blocks_per_head=per_head, **blocks)
         if not shared:
             combine(chunks, [out], [partial])
     return None if shared else out, for_weights

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -13,15 +12,14 @@ from graphstrap.ops._torch import Scores
 from graphstrap.ops._triton.chunks import ChunkedMatrix, compact
 from graphstrap.ops._triton.launch import IS_AVAILABLE, launch
 from graphstrap.ops._triton.products import adjacency, kept_edge_bytes
+from graphstrap.ops.once import once
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def"
-
-_kept: WeakKeyDictionary[View, WeakKeyDictionary[Graph, dict[bool, KeptEdges]]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
 class KeptEdges:
-    """What a view keeps of a graph's edges, in both directions, with self-loops; worked out once for each view."""
+    """What a view keeps of a graph's edges, in both directions, with self-loops."""
 
     kept: Tensor | None
     forward: ChunkedMatrix
@@ -30,40 +28,33 @@ class KeptEdges:
     forward_places: Tensor | None  # the same of the forward entries, where edges have scores
 
 
+@once
 def kept_edges(graph: Graph, view: View, with_places: bool) -> KeptEdges:
-    found = _kept.setdefault(view, WeakKeyDictionary()).setdefault(graph, {})
-    if with_places not in found:
-        forward, backward = adjacency(graph, view, "sum")
-        kept, back = kept_edge_bytes(graph, view), graph.transpose
-        positions = back.edge_positions
-        order = torch.arange(graph.num_edges, dtype=torch.int32, device=graph.device)
-        places = compact(forward.chunks, order, kept=kept, loops=True).columns if with_places else None
-        turned = compact(backward.chunks, positions.int(), kept=kept, positions=positions, loops=True).columns
-        found[with_places] = KeptEdges(kept, forward, backward, turned, places)
-    return found[with_places]
+    forward, backward = adjacency(graph, view, "sum")
+    kept, positions = kept_edge_bytes(graph, view), graph.transpose.edge_positions
+    order = torch.arange(graph.num_edges, dtype=torch.int32, device=graph.device)
+    places = compact(forward.chunks, order, kept=kept, loops=True).columns if with_places else None
+    turned = compact(backward.chunks, positions.int(), kept=kept, positions=positions, loops=True).columns
+    return KeptEdges(kept, forward, backward, turned, places)
+
+
+def _tables(scores: Scores) -> tuple[Tensor, Tensor, Tensor]:
+    """Of all scores; where edges have none, one that stands in and is not read."""
+    return scores.source, scores.target, scores.source if scores.edge is None else scores.edge
+
+
+def _by_row(num_heads: int) -> dict[str, int]:
+    """Launch settings of kernels that take a row at a time, with all its heads."""
+    return {"block_heads": triton.next_power_of_2(num_heads), "block": 32, "num_warps": 1}
 
 
 def log_totals(graph: Graph, edges: KeptEdges, scores: Scores) -> Tensor:
-    kept = edges.kept
+    kept, heads = edges.kept, scores.num_heads
     out = torch.empty(scores.target.shape, dtype=torch.float32, device=graph.device)
     if graph.num_nodes:
-        launch(_log_total_kernel, (graph.num_nodes,))(
-            graph.indptr,
-            graph.indices,
-            graph.indptr if kept is None else kept,
-            scores.source,
-            scores.target,
-            scores.source if scores.edge is None else scores.edge,
-            out,
-            scores.num_heads,
-            graph.num_edges,
-            scores.slope,
-            is_masked=kept is not None,
-            has_edge=scores.edge is not None,
-            block_heads=triton.next_power_of_2(scores.num_heads),
-            block=32,
-            num_warps=1,
-        )
+        tensors = graph.indptr, graph.indices, graph.indptr if kept is None else kept, *_tables(scores), out
+        kinds = {"is_masked": kept is not None, "has_edge": scores.edge is not None, **_by_row(heads)}
+        launch(_log_total_kernel, (graph.num_nodes,))(*tensors, heads, graph.num_edges, scores.slope, **kinds)
     return out
 
 
@@ -74,28 +65,12 @@ def weights_of(graph: Graph, edges: KeptEdges, scores: Scores, log_total: Tensor
     chunks, heads = matrix.chunks, scores.num_heads
     out = torch.empty(heads, len(matrix.columns), dtype=torch.float32, device=log_total.device)
     if len(chunks.rows):
+        entries = matrix.first, matrix.counts, chunks.rows, chunks.opens_row, matrix.columns
+        tables = matrix.columns if places is None else places, *_tables(scores), log_total, out
+        numbers = len(chunks.rows), heads, graph.num_edges, out.shape[1], scores.slope
+        kinds = {"is_transposed": transposed, "has_edge": scores.edge is not None}
         launch(_weights_kernel, (triton.cdiv(len(chunks.rows), 8), heads))(
-            matrix.first,
-            matrix.counts,
-            chunks.rows,
-            chunks.opens_row,
-            matrix.columns,
-            matrix.columns if places is None else places,
-            scores.source,
-            scores.target,
-            scores.source if scores.edge is None else scores.edge,
-            log_total,
-            out,
-            len(chunks.rows),
-            heads,
-            graph.num_edges,
-            out.shape[1],
-            scores.slope,
-            is_transposed=transposed,
-            has_edge=scores.edge is not None,
-            chunks=8,
-            width=32,
-            num_warps=4,
+            *entries, *tables, *numbers, **kinds, chunks=8, width=32, num_warps=4
         )
     return out
 
@@ -108,26 +83,11 @@ def score_gradients(
     for_raw = torch.empty(len(for_weights), heads, dtype=torch.float32, device=graph.device)
     for_target = torch.empty(scores.target.shape, dtype=scores.target.dtype, device=graph.device)
     if graph.num_nodes:
+        rows = graph.indptr, graph.indices, graph.indptr if kept is None else kept
+        tables = *_tables(scores), log_total, for_weights, for_raw, for_target
+        kinds = {"is_masked": kept is not None, "has_edge": scores.edge is not None, **_by_row(heads)}
         launch(_score_gradient_kernel, (graph.num_nodes,))(
-            graph.indptr,
-            graph.indices,
-            graph.indptr if kept is None else kept,
-            scores.source,
-            scores.target,
-            scores.source if scores.edge is None else scores.edge,
-            log_total,
-            for_weights,
-            for_raw,
-            for_target,
-            heads,
-            graph.num_edges,
-            scores.slope,
-            num_parts=for_weights.shape[1],
-            is_masked=kept is not None,
-            has_edge=scores.edge is not None,
-            block_heads=triton.next_power_of_2(heads),
-            block=32,
-            num_warps=1,
+            *rows, *tables, heads, graph.num_edges, scores.slope, num_parts=for_weights.shape[1], **kinds
         )
     return for_raw, for_target
 
@@ -136,17 +96,8 @@ def sum_sources(graph: Graph, for_raw: Tensor, source: Tensor) -> Tensor:
     back = graph.transpose
     out = torch.empty(source.shape, dtype=source.dtype, device=source.device)
     if len(out):
-        launch(_sum_sources_kernel, (len(out),))(
-            back.indptr,
-            back.edge_positions,
-            for_raw,
-            out,
-            out.shape[1],
-            graph.num_edges,
-            block_heads=triton.next_power_of_2(out.shape[1]),
-            block=32,
-            num_warps=1,
-        )
+        tensors, heads = (back.indptr, back.edge_positions, for_raw, out), out.shape[1]
+        launch(_sum_sources_kernel, (len(out),))(*tensors, heads, graph.num_edges, **_by_row(heads))
     return out
 
 

@@ -41,8 +41,7 @@ def batch_norm_prelu(x: Tensor, norm: nn.BatchNorm1d, slope: Tensor) -> Tensor:
     if x.dtype == torch.float64:
         return _torch.batch_norm_prelu(x, norm, slope)
     statistics = norm.running_mean, norm.running_var, norm.momentum, norm.eps
-    result: Tensor = _BatchNormPReLU.apply(x, slope, norm.weight, norm.bias, *statistics)  # type: ignore[no-untyped-call]
-    return result
+    return _torch.apply(_BatchNormPReLU, x, slope, norm.weight, norm.bias, *statistics)
 
 
 class _BatchNormPReLU(torch.autograd.Function):

@@ -15,7 +15,6 @@ from graphstrap.ops._triton.launch import IS_AVAILABLE, launch
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def"
 
-
 CHUNK = 128
 
 if IS_AVAILABLE:
@@ -223,28 +222,14 @@ class ChunkedMatrix:
         partials = [table.new_empty(chunks.num_slots, num_columns, dtype=torch.float32) for table in tables]
         if not chunks.num_rows or not num_columns:
             return outs
-        is_pair = len(tables) == 2
         blocks = product_blocks(num_columns, tables[0].dtype)
         num_blocks = triton.cdiv(num_columns, blocks["block_columns"])
         num_programs = triton.cdiv(len(chunks.rows), blocks["block_chunks"])
+        entries = self.first, self.counts, chunks.rows, chunks.slots, self.columns, self.weights
+        results = tables[0], outs[0], partials[0], tables[-1], outs[-1], partials[-1]
+        kinds = {"is_pair": len(tables) == 2, "is_large": tables[0].numel() >= 2**31}
         launch(_product_kernel, (num_programs, num_blocks))(
-            self.first,
-            self.counts,
-            chunks.rows,
-            chunks.slots,
-            self.columns,
-            self.weights,
-            tables[0],
-            outs[0],
-            partials[0],
-            tables[-1],
-            outs[-1],
-            partials[-1],
-            len(chunks.rows),
-            num_columns,
-            is_pair=is_pair,
-            is_large=tables[0].numel() >= 2**31,
-            **blocks,
+            *entries, *results, len(chunks.rows), num_columns, **kinds, **blocks
         )
         combine(chunks, outs, partials)
         return outs
@@ -280,30 +265,17 @@ def compact(
     if loops and scale is None:
         scale = torch.ones(chunks.num_rows, device=indices.device)
     if len(chunks.rows):
+        rows = chunks.first, chunks.last, first, chunks.rows, chunks.opens_row
+        # In the place of what is not given stands a tensor that is not read.
+        entries = indices, indices if positions is None else positions, counts if kept is None else kept
+        factors = out_weights if weights is None else weights, out_weights if scale is None else scale
+        results = columns, out_weights, counts
+        kinds = {"has_positions": positions is not None, "is_weighted": weights is not None, "has_loops": loops}
+        scales = {"scale_row": scale_row, "scale_column": scale_column}
+        sizes = {"chunks": 8, "width": chunks.width, "num_warps": 4}
+        key = "none" if kept is None else key
         launch(_compact_kernel, (triton.cdiv(len(chunks.rows), 8),))(
-            chunks.first,
-            chunks.last,
-            first,
-            chunks.rows,
-            chunks.opens_row,
-            indices,
-            indices if positions is None else positions,
-            counts if kept is None else kept,
-            out_weights if weights is None else weights,
-            out_weights if scale is None else scale,
-            columns,
-            out_weights,
-            counts,
-            len(chunks.rows),
-            key="none" if kept is None else key,
-            has_positions=positions is not None,
-            is_weighted=weights is not None,
-            scale_row=scale_row,
-            scale_column=scale_column,
-            has_loops=loops,
-            chunks=8,
-            width=chunks.width,
-            num_warps=4,
+            *rows, *entries, *factors, *results, len(chunks.rows), key=key, **kinds, **scales, **sizes
         )
     return ChunkedMatrix(chunks, first, counts, columns, out_weights)
 
@@ -321,18 +293,9 @@ def combine(chunks: Chunks, outs: list[Tensor], partials: list[Tensor]) -> None:
     num_columns = outs[0].shape[1]
     block_columns = min(256, triton.next_power_of_2(num_columns))
     grid = (len(chunks.split_rows), triton.cdiv(num_columns, block_columns), len(outs))
-    launch(_combine_kernel, grid)(
-        chunks.split_rows,
-        chunks.split_slots,
-        outs[0],
-        partials[0],
-        outs[-1],
-        partials[-1],
-        num_columns,
-        is_pair=len(outs) == 2,
-        block_columns=block_columns,
-        num_warps=4,
-    )
+    tensors = chunks.split_rows, chunks.split_slots, outs[0], partials[0], outs[-1], partials[-1]
+    kinds = {"is_pair": len(outs) == 2, "block_columns": block_columns, "num_warps": 4}
+    launch(_combine_kernel, grid)(*tensors, num_columns, **kinds)
 
 
 def product_blocks(num_columns: int, dtype: torch.dtype) -> dict[str, int]:

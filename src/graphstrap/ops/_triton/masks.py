@@ -11,7 +11,6 @@ from graphstrap.ops._triton.launch import IS_AVAILABLE, launch
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def"
 
-
 if IS_AVAILABLE:
     import triton
     import triton.language as tl
@@ -138,17 +137,11 @@ def keep_bytes(
     out = torch.empty(num_ids, dtype=torch.int8, device=device)
     if num_ids:
         per_id = isinstance(threshold, Tensor)
+        streams = seed if stream is None else _constant(stream, device)
+        thresholds = (threshold, 0) if per_id else (seed, threshold)
+        kinds = {"has_ids": ids is not None, "has_stream": stream is not None, "has_thresholds": per_id}
         launch(_keep_kernel, (triton.cdiv(num_ids, 1024),))(
-            seed if ids is None else ids,
-            seed,
-            seed if stream is None else _constant(stream, device),
-            threshold if per_id else seed,
-            0 if per_id else threshold,
-            out,
-            num_ids,
-            has_ids=ids is not None,
-            has_stream=stream is not None,
-            has_thresholds=per_id,
+            seed if ids is None else ids, seed, streams, *thresholds, out, num_ids, **kinds
         )
     return out
 
@@ -168,17 +161,11 @@ def mask_rows(
     table = table.contiguous()
     out = torch.empty(num_rows, table.shape[1], dtype=dtype, device=table.device)
     if out.numel():
+        tensors = table, table if rows is None else rows, table if kept is None else kept, out
         num_table_rows = len(table) if rows is not None else min(num_rows, len(table))
+        kinds = {"has_rows": rows is not None, "is_masked": kept is not None}
         launch(_mask_rows_kernel, (triton.cdiv(out.numel(), 1024),))(
-            table,
-            table if rows is None else rows,
-            table if kept is None else kept,
-            out,
-            num_table_rows,
-            table.shape[1],
-            out.numel(),
-            has_rows=rows is not None,
-            is_masked=kept is not None,
+            *tensors, num_table_rows, table.shape[1], out.numel(), **kinds
         )
     return out
 
@@ -193,19 +180,11 @@ def mask_elements(
     table, out = table.contiguous(), torch.empty(table.shape, dtype=table.dtype, device=table.device)
     seed = torch.as_tensor(seed, dtype=torch.int64, device=table.device)
     if out.numel():
-        per_column = isinstance(threshold, Tensor)
+        per_column, streams = isinstance(threshold, Tensor), _constant(stream, table.device)
+        thresholds = (threshold, 0) if per_column else (seed, threshold)
+        tensors, sizes = (table, rows.contiguous(), seed, streams), (table.shape[1], num_columns, out.numel())
         launch(_mask_elements_kernel, (triton.cdiv(out.numel(), 1024),))(
-            table,
-            rows.contiguous(),
-            seed,
-            _constant(stream, table.device),
-            threshold if per_column else seed,
-            0 if per_column else threshold,
-            out,
-            table.shape[1],
-            num_columns,
-            out.numel(),
-            has_thresholds=per_column,
+            *tensors, *thresholds, out, *sizes, has_thresholds=per_column
         )
     return out
 
@@ -214,14 +193,7 @@ def degree_scale(indptr: Tensor, kept: Tensor | None, weights: Tensor | None, *,
     """(N,) 1 / degree of the masked graph with self-loops, or 1 / sqrt(degree)."""
     out = torch.empty(len(indptr) - 1, dtype=torch.float32, device=indptr.device)
     if len(out):
-        launch(_scale_kernel, (len(out),))(
-            indptr,
-            indptr if kept is None else kept,
-            out if weights is None else weights,
-            out,
-            is_masked=kept is not None,
-            is_weighted=weights is not None,
-            is_symmetric=symmetric,
-            num_warps=1,
-        )
+        tensors = indptr, indptr if kept is None else kept, out if weights is None else weights, out
+        kinds = {"is_masked": kept is not None, "is_weighted": weights is not None, "is_symmetric": symmetric}
+        launch(_scale_kernel, (len(out),))(*tensors, **kinds, num_warps=1)
     return out

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from weakref import WeakKeyDictionary
-
 import torch
 from torch import Tensor
 
@@ -11,9 +9,8 @@ from graphstrap.graph import CLEAN, Graph, View
 from graphstrap.ops._csr import messages as _csr
 from graphstrap.ops._csr.messages import Incidence, gather, sum_up
 from graphstrap.ops._triton.chunks import compact
-from graphstrap.ops._triton.products import graph_chunks, kept_edge_bytes
-
-_incidences: WeakKeyDictionary[View, WeakKeyDictionary[Graph, Incidence]] = WeakKeyDictionary()
+from graphstrap.ops._triton.products import chunks_of, kept_edge_bytes
+from graphstrap.ops.once import once
 
 
 def edges_from_nodes(graph: Graph, by_source: Tensor, by_target: Tensor) -> Tensor:
@@ -30,14 +27,11 @@ def nodes_from_edges(graph: Graph, view: View, messages: Tensor) -> tuple[Tensor
     return sum_up(graph, incidence(graph, view), messages)
 
 
+@once
 def incidence(graph: Graph, view: View) -> Incidence:
-    """Worked out once for each view."""
-    by_graph = _incidences.setdefault(view, WeakKeyDictionary())
-    if graph not in by_graph:
-        (forward, backward), kept = graph_chunks(graph), kept_edge_bytes(graph, view)
-        positions = graph.transpose.edge_positions
-        every_edge = torch.arange(graph.num_edges, dtype=torch.int32, device=graph.device)
-        into = compact(forward, every_edge, kept=kept)
-        out_of = compact(backward, positions.int(), kept=kept, positions=positions)
-        by_graph[graph] = Incidence(lambda z: into.times(z)[0], lambda z: out_of.times(z)[0], kept)
-    return by_graph[graph]
+    (forward, backward), kept = chunks_of(graph), kept_edge_bytes(graph, view)
+    positions = graph.transpose.edge_positions
+    every_edge = torch.arange(graph.num_edges, dtype=torch.int32, device=graph.device)
+    into = compact(forward, every_edge, kept=kept)
+    out_of = compact(backward, positions.int(), kept=kept, positions=positions)
+    return Incidence(lambda z: into.times(z)[0], lambda z: out_of.times(z)[0], kept)

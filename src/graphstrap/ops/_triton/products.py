@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -25,6 +24,7 @@ from graphstrap.ops._csr import products as _csr
 from graphstrap.ops._csr.products import best_form
 from graphstrap.ops._torch import (
     aligned_threshold,
+    apply,
     feature_stream,
     global_rows,
     missing_degrees,
@@ -34,20 +34,12 @@ from graphstrap.ops._torch import (
 from graphstrap.ops._triton.chunks import ChunkedMatrix, Chunks, compact, select_rows
 from graphstrap.ops._triton.launch import may_round_to_tf32
 from graphstrap.ops._triton.masks import degree_scale, keep_bytes, mask_elements, mask_rows
+from graphstrap.ops.once import once
 
 HOT_FROM = 0.02  # of the rows: the best of 0.005, 0.01 and 0.02 on an H200 (docs/LOG.md)
 _MULTIPLE = 64  # of columns: what the matrix units like
 
 Pair = tuple[ChunkedMatrix, ChunkedMatrix]
-_graph_chunks: WeakKeyDictionary[Graph, tuple[Chunks, Chunks]] = WeakKeyDictionary()
-_matrix_chunks: WeakKeyDictionary[SparseMatrix, tuple[Chunks, Chunks]] = WeakKeyDictionary()
-_adjacencies: WeakKeyDictionary[View, WeakKeyDictionary[Graph, dict[str, Pair]]] = WeakKeyDictionary()
-_column_masks: WeakKeyDictionary[View, dict[int, Tensor]] = WeakKeyDictionary()
-_masked_features: WeakKeyDictionary[View, WeakKeyDictionary[Graph, dict[tuple[int, bool], Pair]]] = WeakKeyDictionary()
-_masked_tables: WeakKeyDictionary[View, WeakKeyDictionary[Graph, dict[tuple[int, torch.dtype], Tensor]]] = (
-    WeakKeyDictionary()
-)
-_splits: WeakKeyDictionary[SparseMatrix, dict[torch.dtype, HotColumns]] = WeakKeyDictionary()
 
 
 def propagate(graph: Graph, view: View, h: Tensor, norm: str) -> Tensor:
@@ -83,7 +75,10 @@ def _project(graph: Graph, view: View, weights: list[Tensor], block: int) -> Seq
     if isinstance(features, SparseMatrix):
         dtype = product_dtype(weights[0])
         if not view.spec.mask_elements and _has_fast_products(dtype):
-            return _split_product(graph, view, block, hot_columns(features, dtype), weights)
+            split, kept = hot_columns(features, dtype), column_mask(graph, view, block)
+            pair = masked_features(graph, view, block, split.cold)
+            result: tuple[Tensor, ...] = _SplitProduct.apply(*pair, split, kept, *weights)  # type: ignore[no-untyped-call]
+            return result
         return _times(masked_features(graph, view, block, features), *weights, dtype=dtype)
     if view.spec.mask_elements:
         features, columns = masked_table(graph, view, block, features), None
@@ -95,22 +90,12 @@ def _project(graph: Graph, view: View, weights: list[Tensor], block: int) -> Seq
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """x W + bias; see `graphstrap.ops.linear`."""
     dtype = product_dtype(weight)
-    result: Tensor = _Linear.apply(x.to(dtype), weight.to(dtype), bias.to(dtype))  # type: ignore[no-untyped-call]
-    return result
+    return apply(_Linear, x.to(dtype), weight.to(dtype), bias.to(dtype))
 
 
 def _has_fast_products(dtype: torch.dtype) -> bool:
     """Whether dense products in this type run on the matrix units."""
     return dtype != torch.float32 or may_round_to_tf32()
-
-
-def _split_product(
-    graph: Graph, view: View, block: int, features: HotColumns, weights: list[Tensor]
-) -> tuple[Tensor, ...]:
-    """(X o mask) W: frequent columns as a dense product, the others as a sparse one."""
-    pair, kept = masked_features(graph, view, block, features.cold), column_mask(graph, view, block)
-    result: tuple[Tensor, ...] = _SplitProduct.apply(*pair, features, kept, *weights)  # type: ignore[no-untyped-call]
-    return result
 
 
 def _times(matrices: Pair, *tables: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, ...]:
@@ -120,61 +105,34 @@ def _times(matrices: Pair, *tables: Tensor, dtype: torch.dtype | None = None) ->
 
 def masked_weight(weight: Tensor, columns: Tensor | None, features: Tensor) -> Tensor:
     """m o W, in the features' type, with rows of zeros where the features have columns of zeros."""
-    result: Tensor = _MaskedWeight.apply(weight, columns, features.shape[1], features.dtype)  # type: ignore[no-untyped-call]
-    return result
+    return apply(_MaskedWeight, weight, columns, features.shape[1], features.dtype)
 
 
-# ---- what a view keeps, as matrices ----------------------------------------------------------------------------------
-
-
-def adjacency(graph: Graph, view: View, norm: str) -> Pair:
-    """The view's normalised adjacency and its transpose."""
-    by_norm = _adjacencies.setdefault(view, WeakKeyDictionary()).setdefault(graph, {})
-    if norm not in by_norm:
-        by_norm[norm] = _draw(graph, view, norm)
-    return by_norm[norm]
-
-
-def masked_features(graph: Graph, view: View, block: int, features: SparseMatrix) -> Pair:
-    """The view's features, all or the cold ones, and their transpose."""
-    by_block = _masked_features.setdefault(view, WeakKeyDictionary()).setdefault(graph, {})
-    key = block, features is graph.features[block]
-    if key not in by_block:
-        by_block[key] = _mask(graph, view, block, features)
-    return by_block[key]
-
-
+@once
 def masked_table(graph: Graph, view: View, block: int, table: Tensor) -> Tensor:
     """A dense block's features in the form that is given, of which the view drops single elements."""
     if not view.spec.masks_features:
         return table
-    by_block = _masked_tables.setdefault(view, WeakKeyDictionary()).setdefault(graph, {})
-    if (block, table.dtype) not in by_block:
-        num_columns, rows = graph.num_features[block], global_rows(graph, block)
-        threshold = aligned_threshold(view.spec.feature_mask_prob, torch.arange(num_columns, device=table.device))
-        by_block[block, table.dtype] = mask_elements(
-            table, rows, view.seed, threshold, num_columns=num_columns, stream=feature_stream(block)
-        )
-    return by_block[block, table.dtype]
+    num_columns, rows = graph.num_features[block], global_rows(graph, block)
+    threshold = aligned_threshold(view.spec.feature_mask_prob, torch.arange(num_columns, device=table.device))
+    return mask_elements(table, rows, view.seed, threshold, num_columns=num_columns, stream=feature_stream(block))
 
 
+@once
 def column_mask(graph: Graph, view: View, block: int) -> Tensor | None:
     """(F,) one byte for each feature column: whether the view keeps it."""
     if not view.spec.masks_features:
         return None
-    by_block = _column_masks.setdefault(view, {})
-    if block not in by_block:
-        num_columns = graph.num_features[block]
-        threshold = aligned_threshold(view.spec.feature_mask_prob, torch.arange(num_columns, device=graph.device))
-        by_block[block] = keep_bytes(
-            num_columns, view.seed, threshold, device=graph.device, stream=feature_stream(block)
-        )
-    return by_block[block]
+    num_columns = graph.num_features[block]
+    threshold = aligned_threshold(view.spec.feature_mask_prob, torch.arange(num_columns, device=graph.device))
+    return keep_bytes(num_columns, view.seed, threshold, device=graph.device, stream=feature_stream(block))
 
 
-def _draw(graph: Graph, view: View, norm: str) -> Pair:
+@once
+def adjacency(graph: Graph, view: View, norm: str) -> Pair:
+    """The view's normalised adjacency and its transpose."""
     back = graph.transpose
-    forward, backward = graph_chunks(graph)
+    forward, backward = chunks_of(graph)
     kept = kept_edge_bytes(graph, view)
     by_target, by_source = norm != "sum", norm == "symmetric"
     scale = degree_scale(graph.indptr, kept, graph.edge_weights, symmetric=by_source) if by_target else None
@@ -189,11 +147,10 @@ def _draw(graph: Graph, view: View, norm: str) -> Pair:
     )
 
 
-def graph_chunks(graph: Graph) -> tuple[Chunks, Chunks]:
-    """How the rows of a graph's CSR and of its transpose are cut."""
-    if graph not in _graph_chunks:
-        _graph_chunks[graph] = Chunks.of(graph.indptr), Chunks.of(graph.transpose.indptr)
-    return _graph_chunks[graph]
+@once
+def chunks_of(matrix: Graph | SparseMatrix) -> tuple[Chunks, Chunks]:
+    """How the rows of a CSR matrix, perhaps a graph's, and of its transpose are cut."""
+    return Chunks.of(matrix.indptr), Chunks.of(matrix.transpose.indptr)
 
 
 def kept_edge_bytes(graph: Graph, view: View) -> Tensor | None:
@@ -205,36 +162,25 @@ def kept_edge_bytes(graph: Graph, view: View) -> Tensor | None:
     return keep_bytes(graph.num_edges, view.seed, threshold, ids=ids, device=graph.device)
 
 
-def _mask(graph: Graph, view: View, block: int, features: SparseMatrix) -> Pair:
-    turned = features.transpose
-    if features not in _matrix_chunks:
-        _matrix_chunks[features] = Chunks.of(features.indptr), Chunks.of(turned.indptr)
-    forward, backward = _matrix_chunks[features]
-    values = features.values
+@once
+def masked_features(graph: Graph, view: View, block: int, features: SparseMatrix) -> Pair:
+    """The view's features, all or the cold ones, and their transpose."""
+    (forward, backward), turned, values = chunks_of(features), features.transpose, features.values
     columns = None if view.spec.mask_elements else column_mask(graph, view, block)
     if columns is not None:
         return (
             compact(forward, features.indices, kept=columns, key="column", weights=values),
             select_rows(backward, turned.indices, turned.values, columns),
         )
-    kept = _kept_elements(graph, view, block, features)
+    kept = None  # one byte for each entry
+    if view.spec.masks_features:
+        ids = global_rows(graph, block)[features.rows] * features.num_columns + features.indices
+        threshold = aligned_threshold(view.spec.feature_mask_prob, features.indices)
+        kept = keep_bytes(len(ids), view.seed, threshold, ids=ids, device=graph.device, stream=feature_stream(block))
     return (
         compact(forward, features.indices, kept=kept, weights=values),
         compact(backward, turned.indices, kept=kept, positions=features.transpose_order, weights=values),
     )
-
-
-def _kept_elements(graph: Graph, view: View, block: int, features: SparseMatrix) -> Tensor | None:
-    """One byte for each entry; None where all stay."""
-    spec = view.spec
-    if not spec.masks_features:
-        return None
-    ids = global_rows(graph, block)[features.rows] * features.num_columns + features.indices
-    threshold = aligned_threshold(spec.feature_mask_prob, features.indices)
-    return keep_bytes(len(ids), view.seed, threshold, ids=ids, device=graph.device, stream=feature_stream(block))
-
-
-# ---- sparse features in two ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,14 +188,6 @@ class HotColumns:
     hot: Tensor  # (K,) ascending
     table: Tensor  # (N, K)
     cold: SparseMatrix  # (N, F): the other entries, columns numbered as before
-
-
-def hot_columns(features: SparseMatrix, dtype: torch.dtype) -> HotColumns:
-    """The features cut in two, the table in the product's type; worked out once."""
-    by_dtype = _splits.setdefault(features, {})
-    if dtype not in by_dtype:
-        by_dtype[dtype] = _split(features, _choose(features), dtype)
-    return by_dtype[dtype]
 
 
 def _choose(features: SparseMatrix) -> Tensor:
@@ -261,7 +199,10 @@ def _choose(features: SparseMatrix) -> Tensor:
     return torch.sort(most_frequent[:rounded]).values
 
 
-def _split(features: SparseMatrix, hot: Tensor, dtype: torch.dtype) -> HotColumns:
+@once
+def hot_columns(features: SparseMatrix, dtype: torch.dtype) -> HotColumns:
+    """The features cut in two, the table in the product's type."""
+    hot = _choose(features)
     place = torch.full((features.num_columns,), -1, device=features.device)
     place[hot] = torch.arange(len(hot), device=features.device)
     places = place[features.indices]
@@ -269,13 +210,8 @@ def _split(features: SparseMatrix, hot: Tensor, dtype: torch.dtype) -> HotColumn
     table = torch.zeros(features.shape[0], len(hot), dtype=dtype, device=features.device)
     table[features.rows[is_hot], places[is_hot]] = features.values[is_hot].to(dtype)
     before = torch.cat([is_hot.new_zeros(1, dtype=torch.int64), (~is_hot).cumsum(0)])  # cold entries before each
-    cold = SparseMatrix(
-        before[features.indptr], features.indices[~is_hot], features.values[~is_hot], features.num_columns
-    )
-    return HotColumns(hot, table, cold)
-
-
-# ---- gradients -------------------------------------------------------------------------------------------------------
+    indptr, indices, values = before[features.indptr], features.indices[~is_hot], features.values[~is_hot]
+    return HotColumns(hot, table, SparseMatrix(indptr, indices, values, features.num_columns))
 
 
 class _MaskedWeight(torch.autograd.Function):

@@ -40,16 +40,14 @@ def layer_norm_prelu(x: Tensor, norm: nn.LayerNorm, slope: Tensor, shift: Tensor
     """PReLU after layer norm of every row of x + shift."""
     if x.dtype == torch.float64:
         return _torch.layer_norm_prelu(x, norm, slope, shift)
-    result: Tensor = _LayerNormPReLU.apply(x, slope, shift, norm.weight, norm.bias, norm.eps)  # type: ignore[no-untyped-call]
-    return result
+    return _torch.apply(_LayerNormPReLU, x, slope, shift, norm.weight, norm.bias, norm.eps)
 
 
 def bias_prelu(x: Tensor, bias: Tensor, slope: Tensor) -> Tensor:
     """PReLU of x + bias."""
     if x.dtype == torch.float64 or not len(x):  # no rows: a graph without edges
         return _torch.bias_prelu(x, bias.to(x.dtype), slope)
-    result: Tensor = _BiasPReLU.apply(x, slope, bias)  # type: ignore[no-untyped-call]
-    return result
+    return _torch.apply(_BiasPReLU, x, slope, bias)
 
 
 def linear_prelu(x: Tensor, weight: Tensor, bias: Tensor, slope: Tensor) -> Tensor:
@@ -61,8 +59,7 @@ def row_cosine(q: Tensor, t: Tensor) -> Tensor:
     """(N,) float32 cosine of each row of q with the same row of t. Gradient flows to q alone."""
     if q.dtype == torch.float64:
         return _torch.row_cosine(q, t)
-    result: Tensor = _RowCosine.apply(q, t.to(q.dtype))  # type: ignore[no-untyped-call]
-    return result
+    return _torch.apply(_RowCosine, q, t.to(q.dtype))
 
 
 class _LayerNormPReLU(torch.autograd.Function):

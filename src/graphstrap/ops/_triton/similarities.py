@@ -21,10 +21,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from graphstrap.ops._csr import similarities as _csr
+from graphstrap.ops._torch import apply
 from graphstrap.ops._triton.launch import IS_AVAILABLE, launch, may_round_to_tf32
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def"
-
 
 MOST_COLUMNS = 256
 LARGEST_BOUND = 40.0
@@ -116,8 +116,7 @@ def log_total_others(keys: Tensor, *, bound: float | None = None) -> Tensor:
     if not is_bounded or keys.dtype == torch.float64 or keys.shape[1] > MOST_COLUMNS:
         return _csr.log_total_others(keys)
     padded = max(16, triton.next_power_of_2(keys.shape[1]))
-    total: Tensor = _LogTotalOthers.apply(F.pad(keys, (0, padded - keys.shape[1])), bound)  # type: ignore[no-untyped-call]
-    return total
+    return apply(_LogTotalOthers, F.pad(keys, (0, padded - keys.shape[1])), bound)
 
 
 class _LogTotalOthers(torch.autograd.Function):
@@ -128,9 +127,8 @@ class _LogTotalOthers(torch.autograd.Function):
         keys = keys.contiguous()
         total = keys.new_empty(len(keys), dtype=torch.float32)
         sizes = _tiles(keys)
-        launch(_log_total_kernel, _grid(keys, sizes))(
-            *_descriptors(keys, sizes), total, len(keys), bound * LOG2_E, **sizes
-        )
+        arguments = *_descriptors(keys, sizes), total, len(keys), bound * LOG2_E
+        launch(_log_total_kernel, _grid(keys, sizes))(*arguments, **sizes)
         ctx.save_for_backward(keys, total)
         ctx.bound = bound
         return total
@@ -140,15 +138,8 @@ class _LogTotalOthers(torch.autograd.Function):
         keys, total = ctx.saved_tensors
         scale = gradient.float() * torch.exp(ctx.bound - total)
         result, sizes = torch.empty_like(keys), _tiles(keys)
-        launch(_gradient_kernel, _grid(keys, sizes))(
-            *_descriptors(keys, sizes),
-            scale,
-            result,
-            len(keys),
-            ctx.bound * LOG2_E,
-            num_columns=keys.shape[1],
-            **sizes,
-        )
+        arguments = *_descriptors(keys, sizes), scale, result, len(keys), ctx.bound * LOG2_E
+        launch(_gradient_kernel, _grid(keys, sizes))(*arguments, num_columns=keys.shape[1], **sizes)
         return result, None
 
 

@@ -15,7 +15,6 @@ from graphstrap.ops._triton.launch import IS_AVAILABLE
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def"
 
-
 if IS_AVAILABLE:
     import triton
     import triton.language as tl
