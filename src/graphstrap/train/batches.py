@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields
 from itertools import pairwise
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -80,7 +80,11 @@ class Prefetcher:
         if self._stream is not None:  # what `make` works with may still be on its way
             self._stream.wait_stream(torch.cuda.current_stream(device))
         self._waiting: dict[int, Future[Made]] = {}
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="sampler") if depth else None
+        self._worker = self._start() if depth else None
+
+    def _start(self) -> Any:
+        """What `_work` is done by: anything with the `submit` and `shutdown` of an executor."""
+        return ThreadPoolExecutor(1, thread_name_prefix="sampler")
 
     def __call__(self, step: int) -> Graph:
         if self._worker is None:

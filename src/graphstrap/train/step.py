@@ -18,7 +18,7 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from graphstrap.graph import Graph, View, ViewSpec
+from graphstrap.graph import Graph, View
 from graphstrap.nn.methods import Method
 from graphstrap.ops.adamw import AdamW
 from graphstrap.ops.precision import computing_in, has_part_of_a_gpu, resolve_precision
@@ -47,7 +47,11 @@ class EagerStep:
     ) -> None:
         self.method, self.graph, self.recipe, self.seed, self.batches = method, graph, recipe, seed, batches
         self.module = cast(nn.Module, method)
-        self.specs = view_specs(recipe, graph)
+        views, self.specs = recipe.views, recipe.views.specs()
+        if views.centrality != "none":
+            self.specs = adaptive_specs(
+                graph, self.specs, centrality=views.centrality, max_drop_prob=views.max_drop_prob
+            )
         self.optimizer = make_optimizer(self.module, recipe)
         self.device = next(self.module.parameters()).device
         self.precision = resolve_precision(recipe.train.precision, self.device)
@@ -88,10 +92,6 @@ class EagerStep:
             schedule=train.schedule,
         )
 
-    @property
-    def learning_rate(self) -> float:
-        return float(self.optimizer.rate)
-
     def close(self) -> None:
         """End what makes batches ahead."""
         if self.batches is not None:
@@ -107,14 +107,6 @@ def learning_rate_at(step: int, *, base: float, warmup_steps: int, total_steps: 
         return base
     progress = (step - warmup_steps) / max(1, total_steps - warmup_steps)
     return base * (1.0 + math.cos(math.pi * min(1.0, progress))) / 2.0
-
-
-def view_specs(recipe: Recipe, graph: Graph) -> list[ViewSpec]:
-    """How strongly each view of this graph is perturbed."""
-    views = recipe.views
-    if views.centrality == "none":
-        return views.specs()
-    return adaptive_specs(graph, views.specs(), centrality=views.centrality, max_drop_prob=views.max_drop_prob)
 
 
 def make_optimizer(module: nn.Module, recipe: Recipe) -> AdamW:

@@ -40,7 +40,7 @@ from graphstrap.train.batches import Prefetcher, make_batches
 from graphstrap.train.console import Interrupt
 from graphstrap.train.log import RunFolder
 from graphstrap.train.loop import TrainingJob, train_together
-from graphstrap.train.parallel.part_batches import check_roots, every_size_th, make_part_batches
+from graphstrap.train.parallel.part_batches import check_roots, make_part_batches
 from graphstrap.train.parallel.workers import Workers
 from graphstrap.train.step import EagerStep
 
@@ -94,8 +94,7 @@ class SharedStep(EagerStep):
         if isinstance(graph, Part):
             batches = make_part_batches(graph, recipe=recipe, seed=seed, device=device, workers=workers)
         else:
-            share = partial(every_size_th, workers=workers)
-            batches = make_batches(graph, recipe=recipe, seed=seed, device=device, share=share)
+            batches = make_batches(graph, recipe=recipe, seed=seed, device=device, share=workers.share)
         super().__init__(method, graph, recipe=recipe, seed=seed, batches=batches)
         self.workers, self.interrupt = workers, interrupt
 

@@ -16,11 +16,15 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import torch
@@ -56,7 +60,7 @@ def leave_to_launcher() -> None:
         time.sleep(_GRACE_SECONDS)
 
 
-T = TypeVar("T")
+Items = TypeVar("Items", Tensor, Sequence[Any])
 
 # The first worker evaluates, saves and finishes while the others wait; one that died is noticed at once.
 PATIENCE = timedelta(hours=6)
@@ -83,8 +87,8 @@ class Workers:
         """Whether there is nobody to send anything to."""
         return self.size == 1
 
-    def share(self, items: Sequence[T]) -> Sequence[T]:
-        """Every size-th item from rank on: the shares of all workers are all items, none twice."""
+    def share(self, items: Items) -> Items:
+        """Every size-th item or row from rank on: the shares of all workers are all items, none twice."""
         return items[self.rank :: self.size]
 
     def add(self, tensor: Tensor) -> Tensor:
@@ -121,6 +125,31 @@ class Workers:
 
 
 ALONE = Workers()
+
+
+class BackgroundThread:
+    """Does one thing after another; the process does not wait for it when it ends."""
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        threading.Thread(target=self._run, name="graphstrap", daemon=True).start()
+
+    def submit(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._jobs.put((future, partial(work, *arguments)))
+        return future
+
+    def shutdown(self) -> None:
+        """End when everything is done."""
+        self._jobs.put(None)
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            future, work = job
+            try:
+                future.set_result(work())
+            except BaseException as error:
+                future.set_exception(error)
 
 
 @contextmanager
