@@ -198,7 +198,12 @@ def _candidates(graph: Graph, recipe: Recipe) -> Tensor | int:
 
 def _mixed_roots(graph: Graph, recipe: Recipe, seed: int) -> Callable[[int], Tensor]:
     """Labelled roots, then `unlabelled_ratio` times as many without a label, of node types that have labels at all."""
-    labelled, unlabelled = _by_label(graph)
+    assert graph.labels is not None
+    has_label = graph.labels.cpu() >= 0
+    is_candidate = torch.zeros_like(has_label)
+    for first, last in pairwise(graph.type_offsets):
+        is_candidate[first:last] = bool(has_label[first:last].any())
+    labelled, unlabelled = (which.nonzero().squeeze(1) for which in (has_label, is_candidate & ~has_label))
     size, num_labelled = recipe.sampling.batch_size, recipe.method.num_labelled_roots(recipe.sampling.batch_size)
 
     def choose(step: int) -> Tensor:
@@ -209,15 +214,6 @@ def _mixed_roots(graph: Graph, recipe: Recipe, seed: int) -> Callable[[int], Ten
         return torch.cat([first, roots_at(step, candidates=unlabelled, batch_size=rest, seed=child_seed(seed, 1))])
 
     return choose
-
-
-def _by_label(graph: Graph) -> tuple[Tensor, Tensor]:
-    assert graph.labels is not None
-    has_label = graph.labels.cpu() >= 0
-    is_candidate = torch.zeros_like(has_label)
-    for first, last in pairwise(graph.type_offsets):
-        is_candidate[first:last] = bool(has_label[first:last].any())
-    return has_label.nonzero().squeeze(1), (is_candidate & ~has_label).nonzero().squeeze(1)
 
 
 def make_sampler(graph: Graph, recipe: Recipe) -> Sampler:
@@ -238,8 +234,7 @@ def place_graph(graph: Graph, recipe: Recipe, device: torch.device) -> Graph:
     storage = recipe.sampling.storage
     if not recipe.sampling.fan_outs:
         return graph.to(device).with_readable_features()
-    if device.type == "cpu" or storage == "device":
+    is_on_device = device.type == "cpu" or storage == "device"
+    if is_on_device or (storage != "host" and graph.num_bytes <= _MOST_OF_MEMORY * torch.cuda.mem_get_info(device)[0]):
         return graph.to(device)
-    if storage == "host" or graph.num_bytes > _MOST_OF_MEMORY * torch.cuda.mem_get_info(device)[0]:
-        return graph
-    return graph.to(device)
+    return graph

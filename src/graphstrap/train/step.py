@@ -127,12 +127,11 @@ class CapturedStep(EagerStep):
             self._captured = _Capture([self])
         return self._captured.replay(step)[0]
 
-    def snapshot(self) -> dict[str, Tensor]:
-        """A copy of every weight, statistic and moment."""
-        return {name: tensor.clone() for name, tensor in self._state().items()}
-
-    def restore(self, before: dict[str, Tensor]) -> None:
-        """What warming up has moved goes back; optimiser state that it made starts from zero."""
+    @contextmanager
+    def unmoved(self) -> Iterator[None]:
+        """What runs inside moves no weight, statistic or moment; optimiser state that it makes starts from zero."""
+        before = {name: tensor.clone() for name, tensor in self._state().items()}
+        yield
         with torch.no_grad():
             for name, tensor in self._state().items():
                 if name in before:
@@ -170,25 +169,22 @@ class _Capture:
         for one in steps:
             one.optimizer.rate = self._rate
         self._fill(1)
-        main = torch.cuda.current_stream()
         lanes = _lanes(len(steps))
+        lane_of = [lanes[k % len(lanes)] for k in range(len(steps))]
         for k, one in enumerate(steps):
-            before, lane = one.snapshot(), lanes[k % len(lanes)]
-            lane.wait_stream(main)
-            with torch.cuda.stream(lane):  # its own: what cuBLAS keeps for a stream must not be made in the capture
+            with one.unmoved():
                 for _ in range(_WARMUP_STEPS):
-                    one.run(self._seeds[k], self._step, one.graph)
-            main.wait_stream(lane)
-            one.restore(before)
+                    self._run(k, lane_of[k])
+                torch.cuda.current_stream().wait_stream(lane_of[k])
         self._graph = torch.cuda.CUDAGraph()
         with _no_garbage_collection(), torch.cuda.graph(self._graph):
-            main = torch.cuda.current_stream()
-            self._results = [self._record(k, lanes[k % len(lanes)], main) for k in range(len(steps))]
+            self._results = [self._run(k, lane) for k, lane in enumerate(lane_of)]
             for lane in lanes:
-                main.wait_stream(lane)
+                torch.cuda.current_stream().wait_stream(lane)
 
-    def _record(self, k: int, lane: torch.cuda.Stream, main: torch.cuda.Stream) -> Result:
-        lane.wait_stream(main)
+    def _run(self, k: int, lane: torch.cuda.Stream) -> Result:
+        """A step on its own lane: what cuBLAS keeps for a stream must not be made in the capture."""
+        lane.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(lane):
             return self.steps[k].run(self._seeds[k], self._step, self.steps[k].graph)
 

@@ -31,6 +31,7 @@ from graphstrap.graph.blocks import (
 )
 from graphstrap.io.parts import Part
 from graphstrap.train.parallel.workers import PATIENCE, Workers, in_touch
+from graphstrap.train.sampling.subgraph import rows_to
 
 
 class Answer(NamedTuple):
@@ -131,8 +132,7 @@ def unpack(table: Tensor, kinds: Sequence[tuple[torch.dtype, tuple[int, ...]]]) 
 
 def _sums(counts: Tensor, groups: Tensor) -> Tensor:
     """Sums of `counts` over successive groups of these sizes."""
-    ends = row_starts(counts)
-    return ends.index_select(0, groups.cumsum(0)) - ends.index_select(0, groups.cumsum(0) - groups)
+    return torch.stack([group.sum() for group in torch.split(counts, groups.tolist())])
 
 
 Columns = list[Tensor]
@@ -154,11 +154,10 @@ class PartGatherer:
 
     def __init__(self, part: Part, exchange: Exchange, *, device: torch.device, num_hot: int = 0) -> None:
         self.part, self.exchange, self.device = part, exchange, device
-        offsets = part.type_offsets
         hot = part.hot[:num_hot].sort().values
         self.kinds = [
             _Kind(part, t, exchange, hot=hot[(hot >= first) & (hot < last)])
-            for t, (first, last) in enumerate(pairwise(offsets))
+            for t, (first, last) in enumerate(pairwise(part.type_offsets))
         ]
 
     def fill(self, batch: Graph) -> Graph:
@@ -171,9 +170,7 @@ class PartGatherer:
             features.append(block)
             columns.append(rest)
         names = [name for name in _NODE_COLUMNS if getattr(self.part.own, name) is not None]
-        found: dict[str, Any] = {
-            name: torch.cat(of_kinds) for name, of_kinds in zip(names, zip(*columns, strict=True), strict=True)
-        }
+        found: dict[str, Any] = dict(zip(names, map(torch.cat, zip(*columns, strict=True)), strict=True))
         return replace(replace(batch, **found).to(self.device), features=tuple(features))
 
 
@@ -204,11 +201,7 @@ class _Kind:
         features, more = self._taken_apart(answer.joined(kept).select(order.index_select(0, places)))
         if isinstance(features, QuantisedMatrix):
             features = features.to_dense()
-        if isinstance(features, SparseMatrix):
-            features = features.map(lambda tensor: tensor.to(device))
-        else:
-            features = features.to(device)
-        return self.scaled.apply(features), *more
+        return self.scaled.apply(rows_to(features, device)), *more
 
     def _ask(self, nodes: Tensor) -> Answer:
         owners = self.part.part_of.index_select(0, nodes).long()

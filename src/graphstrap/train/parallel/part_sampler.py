@@ -8,7 +8,7 @@ Draws are functions of global ids, so the batch is the one that the whole store 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -26,31 +26,6 @@ NO_LIMIT = torch.iinfo(torch.int32).max
 _EDGE_COLUMNS = ("edge_types", "edge_weights", "edge_times", "edge_columns")
 
 
-@dataclass(frozen=True, eq=False)
-class PartIndex(NeighborIndex):
-    """The neighbours of one part's nodes, asked for by the numbers of nodes in the whole graph."""
-
-    nodes: Tensor
-    source_times: Tensor | None
-
-    @classmethod
-    def of_part(cls, part: Part, *, with_times: bool) -> PartIndex:
-        if with_times and part.time_codes is None:
-            raise InputError(NO_TIMES)
-        own, codes = part.own, part.source_time_codes if with_times else None
-        ends, order = sort_rows(own, part.num_relations, None if codes is None else lambda edges: codes[edges])
-        assert own.node_ids is not None
-        return cls(own.indptr, ends, order, own.indices, None, own.node_ids, codes)
-
-    def places_of(self, nodes: Tensor) -> Tensor:
-        """The rows of these nodes, which are all of this part."""
-        return torch.searchsorted(self.nodes, nodes)
-
-    def _times_at(self, edges: Tensor) -> Tensor:
-        assert self.source_times is not None
-        return self.source_times.index_select(0, edges)
-
-
 class PartSampler(Sampler):
     """`Sampler` where each worker has one part; all of them must call `sample` equally often.
 
@@ -66,8 +41,12 @@ class PartSampler(Sampler):
     def _rows(self) -> Graph:
         return self.part.own
 
-    def _make_index(self) -> PartIndex:
-        return PartIndex.of_part(self.part, with_times=self.by_time)
+    def _make_index(self) -> NeighborIndex:
+        own, times = self.part.own, self.part.source_time_codes if self.by_time else None
+        if self.by_time and times is None:
+            raise InputError(NO_TIMES)
+        ends, order = sort_rows(own, self.part.num_relations, None if times is None else lambda edges: times[edges])
+        return NeighborIndex(own.indptr, ends, order, own.indices, None, nodes=own.node_ids, source_times=times)
 
     # ---- asking ------------------------------------------------------------------------------------------------------
 

@@ -34,17 +34,14 @@ from torch.distributed.rendezvous import rendezvous
 
 from graphstrap.errors import InputError, LostWorkerError
 
-# A worker ends with the process that started it: nobody else would start it again, and it would hold the run folder's
-# lock against whoever goes on with the run. One that has only lost another ends after it.
-
-
 PARENT = "GRAPHSTRAP_PARENT"
 _PR_SET_PDEATHSIG = 1
 _GRACE_SECONDS = 15.0
 
 
 def end_with_parent() -> None:
-    """On Linux, where the parent has left its number in the environment: be killed when it dies."""
+    """On Linux, where the parent has left its number in the environment: be killed when it dies. Nobody else would
+    start this worker again, and it would hold the run folder's lock against whoever goes on with the run."""
     parent = os.environ.pop(PARENT, None)
     if parent is None or not sys.platform.startswith("linux"):
         return

@@ -90,6 +90,8 @@ class NeighborIndex:
         order: (E,) the edge at each place; None where edge and place are the same number.
         sources: (E,) the graph's own `indices`.
         times: (N,) int64, `ALWAYS` where a node has none; None where time is not looked at.
+        nodes: (N,) of one part of a graph, the nodes whose rows it has, in order; None for all of them.
+        source_times: (E,) of one part, the times of the nodes that edges come from, instead of `times`.
     """
 
     indptr: Tensor
@@ -97,6 +99,8 @@ class NeighborIndex:
     order: Tensor | None
     sources: Tensor
     times: Tensor | None
+    nodes: Tensor | None = None
+    source_times: Tensor | None = None
 
     @classmethod
     def of(cls, graph: Graph, *, with_times: bool) -> NeighborIndex:
@@ -111,7 +115,7 @@ class NeighborIndex:
 
     def places_of(self, nodes: Tensor) -> Tensor:
         """The rows of these nodes."""
-        return nodes
+        return nodes if self.nodes is None else torch.searchsorted(self.nodes, nodes)
 
     def segments(self, nodes: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """(F, R) where each node's edges of each relation start, and how many there are; with `before` (F,), only
@@ -162,6 +166,8 @@ class NeighborIndex:
 
     def _times_at(self, edges: Tensor) -> Tensor:
         """When the nodes that these edges come from were new."""
+        if self.source_times is not None:
+            return self.source_times.index_select(0, edges)
         assert self.times is not None
         return self.times.index_select(0, self.sources.index_select(0, edges).long())
 
@@ -290,7 +296,9 @@ def draw_edges(
     places += torch.arange(num_drawn, device=device)
     cut = (degree > count).logical_and_(count > 0).nonzero().squeeze(1)  # pairs of which not all edges are drawn
     if len(cut):
-        words = _words(nodes, owners, roots, seeds).index_select(0, cut)
+        if owners is not None:
+            nodes = nodes ^ (hash32(roots, seeds[0]).index_select(0, owners) << 31)
+        words = torch.stack([hash32(nodes, seed) for seed in seeds[1:]], dim=1).flatten().index_select(0, cut)
         num_chosen = count.index_select(0, cut)
         # Of several relations, one that is taken whole may be wider than what is chosen from.
         width = int(num_chosen.max()) if num_relations > 1 else fan_outs[0]
@@ -312,10 +320,3 @@ def draw_edges(
         pairs if num_relations == 1 else pairs // num_relations,
         factors,
     )
-
-
-def _words(nodes: Tensor, owners: Tensor | None, roots: Tensor | None, seeds: list[int]) -> Tensor:
-    """(F * R,) the hash that the draws of each pair are made from."""
-    if owners is not None:
-        nodes = nodes ^ (hash32(roots, seeds[0]).index_select(0, owners) << 31)
-    return torch.stack([hash32(nodes, seed) for seed in seeds[1:]], dim=1).flatten()

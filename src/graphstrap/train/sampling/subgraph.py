@@ -183,6 +183,13 @@ def _join(tensors: list[Tensor], like: Tensor) -> Tensor:
     return torch.cat(tensors) if tensors else like.new_zeros(0)
 
 
+def rows_to(rows: Features, device: torch.device) -> Features:
+    """Rows on the device where they are to be used."""
+    if isinstance(rows, SparseMatrix):
+        return rows.map(lambda tensor: tensor.to(device, non_blocking=True))
+    return rows.to(device, non_blocking=True)
+
+
 class Gatherer:
     """Fills batches of one graph with features and labels, fetched from wherever they lie.
 
@@ -242,10 +249,7 @@ class _FeatureRows:
 
     def _take_raw(self, rows: Tensor) -> Features:
         if not isinstance(self.raw, Tensor):
-            taken = take_rows(self.raw, rows)
-            if isinstance(taken, SparseMatrix):
-                return taken.map(lambda tensor: tensor.to(self.device, non_blocking=True))
-            return taken.to(self.device, non_blocking=True)
+            return rows_to(take_rows(self.raw, rows), self.device)
         if self.hot is None:
             return self._fetch(self.raw, rows)
         places = self.hot_places.index_select(0, rows)
