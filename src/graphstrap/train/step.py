@@ -12,7 +12,7 @@ import gc
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Protocol, cast
 
 import torch
@@ -78,11 +78,9 @@ class EagerStep:
         return loss
 
     def batch(self, step: int) -> Graph:
-        """What a step learns from."""
         return self.graph if self.batches is None else self.batches(step)
 
     def rate(self, step: int) -> float:
-        """The learning rate of a step."""
         train = self.recipe.train
         return learning_rate_at(
             step,
@@ -118,14 +116,12 @@ def make_optimizer(module: nn.Module, recipe: Recipe) -> AdamW:
 class CapturedStep(EagerStep):
     """The same step as one CUDA graph. The first call captures, without moving any weight; every call replays."""
 
-    def __init__(self, method: Method, graph: Graph, *, recipe: Recipe, seed: int) -> None:
-        super().__init__(method, graph, recipe=recipe, seed=seed)
-        self._captured: _Capture | None = None
-
     def __call__(self, step: int) -> Result:
-        if self._captured is None:
-            self._captured = _Capture([self])
-        return self._captured.replay(step)[0]
+        return self._alone.replay(step)[0]
+
+    @cached_property
+    def _alone(self) -> _Capture:
+        return _Capture([self])
 
     @contextmanager
     def unmoved(self) -> Iterator[None]:

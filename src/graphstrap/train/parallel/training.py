@@ -49,7 +49,14 @@ def train_in_parallel(
     job: TrainingJob, graph: Graph, *, recipe: Recipe, workers: Workers, progress: bool = False
 ) -> list[dict[str, Any]]:
     """`train`, by several workers, each of which calls this. Only the first one's run, sinks and evaluation count."""
-    check_shareable(graph, recipe, workers)
+    if not workers.is_alone:
+        if not recipe.sampling.fan_outs:
+            raise InputError(
+                "several workers share the roots of sampled batches: give --set sampling.fan_outs=[10,10], or one "
+                "worker"
+            )
+        if not (isinstance(graph, Part) and recipe.method_class.learns_labels):  # no worker knows yet who has labels
+            check_roots(graph, recipe, workers)
     if not workers.is_first:
         job = replace(job, evaluate=None, sinks=())
     job = replace(job, run=SharedRunFolder(job.run, workers))
@@ -62,18 +69,6 @@ def train_in_parallel(
         make_step=partial(SharedStep, workers=workers, interrupt=interrupt),
         interrupt=interrupt,
     )[0]
-
-
-def check_shareable(graph: Graph, recipe: Recipe, workers: Workers) -> None:
-    """Whether several workers can train this recipe's model together on this graph, whose labels are those to learn."""
-    if workers.is_alone:
-        return
-    if not recipe.sampling.fan_outs:
-        raise InputError(
-            "several workers share the roots of sampled batches: give --set sampling.fan_outs=[10,10], or one worker"
-        )
-    if not isinstance(graph, Part) or not recipe.method_class.learns_labels:  # else no worker knows yet who has labels
-        check_roots(graph, recipe, workers)
 
 
 class SharedStep(EagerStep):
@@ -100,9 +95,8 @@ class SharedStep(EagerStep):
 
     def share_gradients(self, loss: Tensor, batch: Graph) -> Tensor:
         """Replace this worker's gradients and loss by those of the whole batch: one sum over workers."""
-        learned = self.optimizer.parameters
         gradients: list[Tensor] = []
-        for parameter in learned:
+        for parameter in self.optimizer.parameters:
             if parameter.grad is None:  # another worker may have one
                 parameter.grad = torch.zeros_like(parameter)
             gradients.append(parameter.grad)
