@@ -104,11 +104,9 @@ class Prefetcher:
 
     def close(self) -> None:
         """Forget what was made ahead."""
-        for future in self._waiting.values():
-            future.cancel()
         self._waiting.clear()
         if self._worker is not None:
-            self._worker.shutdown(wait=True, cancel_futures=True)
+            self._worker.shutdown(cancel_futures=True)
 
     def _work(self, step: int) -> Made:
         if self._stream is None:

@@ -36,10 +36,7 @@ class PartSampler(Sampler):
         self.part, self.exchange = part, exchange
         self._names = [name for name in _EDGE_COLUMNS if getattr(part.own, name) is not None]
         super().__init__(part, fan_outs, **options)
-
-    @property
-    def _rows(self) -> Graph:
-        return self.part.own
+        self._weights = part.own.edge_weights
 
     def _make_index(self) -> NeighborIndex:
         own, times = self.part.own, self.part.source_time_codes if self.by_time else None

@@ -62,7 +62,7 @@ class Sampler:
         if by_time and not disjoint:
             raise InputError("sampling by time is per root: set sampling.disjoint = true with sampling.by_time")
         self.graph, self.disjoint, self.by_time, self.unbiased = graph, disjoint, by_time, unbiased
-        self.index = self._make_index()
+        self.index, self._weights = self._make_index(), graph.edge_weights
         self.fan_outs = [_fan_out_row(graph, entry) for entry in fan_outs]
         # The relations that any hop draws from, None for all; the others are as if they were not there.
         is_drawn = [any(column) for column in zip(*self.fan_outs, strict=True)]
@@ -76,11 +76,6 @@ class Sampler:
             self.places_table = places
             if graph.device.type == "cuda" and FusedSampler.can(graph, self.fan_outs):
                 self.fused = FusedSampler(graph, [row[0] for row in self.fan_outs], places=places, unbiased=unbiased)
-
-    @property
-    def _rows(self) -> Graph:
-        """The graph whose rows the index is of."""
-        return self.graph
 
     def _make_index(self) -> NeighborIndex:
         return NeighborIndex.of(self.graph, with_times=self.by_time)
@@ -135,14 +130,14 @@ class Sampler:
 
     def _degrees_of(self, nodes: Tensor, before: Tensor | None) -> Tensor:
         """(F,) how many edges of the relations that are sampled go into each node, or what they weigh."""
-        weights = self._rows.edge_weights
+        weights, indptr = self._weights, self.index.indptr
         if before is not None or self.relations is not None:
             if weights is not None and self._weight_starts is None:
                 self._weight_starts = self.index.weight_starts(weights)
             return self.index.degrees(nodes, before, self._weight_starts, self.relations)
         if self._degrees is None:
-            sums = None if weights is None else torch.segment_reduce(weights, "sum", offsets=self._rows.indptr)
-            self._degrees = self._rows.in_degrees.float() if sums is None else sums
+            sums = None if weights is None else torch.segment_reduce(weights, "sum", offsets=indptr)
+            self._degrees = indptr.diff().float() if sums is None else sums
         return self._degrees.index_select(0, self.index.places_of(nodes))
 
     def _assemble(self, found: Found, hops: list[Hop], *, num_roots: int, missing_degrees: Tensor | None) -> Graph:
