@@ -33,6 +33,8 @@ from graphstrap.io.parts import Part
 from graphstrap.train.parallel.workers import PATIENCE, Workers, in_touch
 from graphstrap.train.sampling.subgraph import rows_to
 
+_NODE_COLUMNS = ("labels", "node_times")
+
 
 class Answer(NamedTuple):
     """Rows for some questions.
@@ -135,10 +137,6 @@ def _sums(counts: Tensor, groups: Tensor) -> Tensor:
     return torch.stack([group.sum() for group in torch.split(counts, groups.tolist())])
 
 
-Columns = list[Tensor]
-_NODE_COLUMNS = ("labels", "node_times")
-
-
 class PartGatherer:
     """Fills batches of a graph in parts with features, labels and times, which each worker holds for its own part.
 
@@ -207,7 +205,7 @@ class _Kind:
         owners = self.part.part_of.index_select(0, nodes).long()
         return self.exchange.ask(owners, [nodes], self._tell)
 
-    def _tell(self, asked: Columns) -> Answer:
+    def _tell(self, asked: list[Tensor]) -> Answer:
         rows, raw = torch.searchsorted(self.nodes, asked[0]), self.scaled.raw
         more = [column.index_select(0, rows) for column in self.more]
         if isinstance(raw, SparseMatrix):
