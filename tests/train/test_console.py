@@ -22,7 +22,7 @@ BRIEF = {"train.steps": 2, "encoder.hidden_sizes": [8], "encoder.embedding_size"
 def test_bar_shows_on_stderr_or_not_at_all(shown: bool, capsys: pytest.CaptureFixture[str]) -> None:
     with TrainingBar(10, shown=shown) as bar:
         bar.update(3, loss=0.5, speed=12.0)
-        bar.update(10)
+        bar.update(10, loss=0.25, speed=12.0)
     captured = capsys.readouterr()
     assert captured.out == ""
     assert ("10/10" in captured.err) == shown

@@ -67,7 +67,7 @@ def test_an_eager_step_follows_the_schedule_and_trains() -> None:
     step = make_step(method, graph, recipe=RECIPE, seed=0)
     assert type(step) is EagerStep
     losses = [float(step(number)[0]) for number in range(1, 41)]
-    assert step.learning_rate == pytest.approx(0, abs=1e-9)
+    assert float(step.optimizer.rate) == pytest.approx(0, abs=1e-9)
     assert losses[-1] < losses[0]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields
 from itertools import pairwise
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -80,7 +80,11 @@ class Prefetcher:
         if self._stream is not None:  # what `make` works with may still be on its way
             self._stream.wait_stream(torch.cuda.current_stream(device))
         self._waiting: dict[int, Future[Made]] = {}
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="sampler") if depth else None
+        self._worker = self._start() if depth else None
+
+    def _start(self) -> Any:
+        """What `_work` is done by: anything with the `submit` and `shutdown` of an executor."""
+        return ThreadPoolExecutor(1, thread_name_prefix="sampler")
 
     def __call__(self, step: int) -> Graph:
         if self._worker is None:
@@ -100,11 +104,9 @@ class Prefetcher:
 
     def close(self) -> None:
         """Forget what was made ahead."""
-        for future in self._waiting.values():
-            future.cancel()
         self._waiting.clear()
         if self._worker is not None:
-            self._worker.shutdown(wait=True, cancel_futures=True)
+            self._worker.shutdown(cancel_futures=True)
 
     def _work(self, step: int) -> Made:
         if self._stream is None:
@@ -194,7 +196,12 @@ def _candidates(graph: Graph, recipe: Recipe) -> Tensor | int:
 
 def _mixed_roots(graph: Graph, recipe: Recipe, seed: int) -> Callable[[int], Tensor]:
     """Labelled roots, then `unlabelled_ratio` times as many without a label, of node types that have labels at all."""
-    labelled, unlabelled = _by_label(graph)
+    assert graph.labels is not None
+    has_label = graph.labels.cpu() >= 0
+    is_candidate = torch.zeros_like(has_label)
+    for first, last in pairwise(graph.type_offsets):
+        is_candidate[first:last] = bool(has_label[first:last].any())
+    labelled, unlabelled = (which.nonzero().squeeze(1) for which in (has_label, is_candidate & ~has_label))
     size, num_labelled = recipe.sampling.batch_size, recipe.method.num_labelled_roots(recipe.sampling.batch_size)
 
     def choose(step: int) -> Tensor:
@@ -205,15 +212,6 @@ def _mixed_roots(graph: Graph, recipe: Recipe, seed: int) -> Callable[[int], Ten
         return torch.cat([first, roots_at(step, candidates=unlabelled, batch_size=rest, seed=child_seed(seed, 1))])
 
     return choose
-
-
-def _by_label(graph: Graph) -> tuple[Tensor, Tensor]:
-    assert graph.labels is not None
-    has_label = graph.labels.cpu() >= 0
-    is_candidate = torch.zeros_like(has_label)
-    for first, last in pairwise(graph.type_offsets):
-        is_candidate[first:last] = bool(has_label[first:last].any())
-    return has_label.nonzero().squeeze(1), (is_candidate & ~has_label).nonzero().squeeze(1)
 
 
 def make_sampler(graph: Graph, recipe: Recipe) -> Sampler:
@@ -234,8 +232,7 @@ def place_graph(graph: Graph, recipe: Recipe, device: torch.device) -> Graph:
     storage = recipe.sampling.storage
     if not recipe.sampling.fan_outs:
         return graph.to(device).with_readable_features()
-    if device.type == "cpu" or storage == "device":
+    is_on_device = device.type == "cpu" or storage == "device"
+    if is_on_device or (storage != "host" and graph.num_bytes <= _MOST_OF_MEMORY * torch.cuda.mem_get_info(device)[0]):
         return graph.to(device)
-    if storage == "host" or graph.num_bytes > _MOST_OF_MEMORY * torch.cuda.mem_get_info(device)[0]:
-        return graph
-    return graph.to(device)
+    return graph

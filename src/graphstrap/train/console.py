@@ -38,13 +38,8 @@ class TrainingBar:
         )
         self._task = self._progress.add_task("training", total=total_steps, completed=start, loss="-", speed="-")
 
-    def update(self, step: int, *, loss: float | None = None, speed: float | None = None) -> None:
-        shown: dict[str, Any] = {}
-        if loss is not None:
-            shown["loss"] = f"{loss:.4f}"
-        if speed is not None:
-            shown["speed"] = f"{speed:.1f}"
-        self._progress.update(self._task, completed=step, **shown)
+    def update(self, step: int, *, loss: float, speed: float) -> None:
+        self._progress.update(self._task, completed=step, loss=f"{loss:.4f}", speed=f"{speed:.1f}")
 
     def __enter__(self) -> Self:
         self._progress.start()

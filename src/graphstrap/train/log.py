@@ -156,7 +156,16 @@ def describe_moments(mean_norm: Tensor, covariance: Tensor) -> dict[str, float]:
 
 def make_sinks(names: Iterable[str]) -> list[MetricsSink]:
     """Sinks from `tensorboard:FOLDER` and `mlflow` (or `mlflow:EXPERIMENT`, where MLFLOW_TRACKING_URI says)."""
-    return [_make_sink(name) for name in names]
+    sinks = []
+    for name in names:
+        kind, _, rest = name.partition(":")
+        if kind == "tensorboard" and rest:
+            sinks.append(_tensorboard(rest))
+        elif kind == "mlflow":
+            sinks.append(_mlflow(rest))
+        else:
+            raise InputError(f"metrics can be sent to tensorboard:FOLDER, mlflow or mlflow:EXPERIMENT, got {name!r}")
+    return sinks
 
 
 def finite_numbers(record: Mapping[str, Any]) -> dict[str, float]:
@@ -166,15 +175,6 @@ def finite_numbers(record: Mapping[str, Any]) -> dict[str, float]:
         for name, value in record.items()
         if name != "step" and isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     }
-
-
-def _make_sink(name: str) -> MetricsSink:
-    kind, _, rest = name.partition(":")
-    if kind == "tensorboard" and rest:
-        return _tensorboard(rest)
-    if kind == "mlflow":
-        return _mlflow(rest)
-    raise InputError(f"metrics can be sent to tensorboard:FOLDER, mlflow or mlflow:EXPERIMENT, got {name!r}")
 
 
 def _tensorboard(folder: str) -> MetricsSink:

@@ -113,12 +113,7 @@ def train_together(
             session.catch_up(start)  # an interruption may have found some of them saved and others not
         replay = capture_together([session.step for session in sessions]) if start < num_steps else None
         for number in range(start + 1, num_steps + 1):
-            results = []
-            if replay is not None:
-                results = replay(number)
-            else:
-                for session in sessions:
-                    results.append(session.step(number))
+            results = replay(number) if replay else [session.step(number) for session in sessions]
             is_last = interrupt.requested  # asked once: a signal that comes later is obeyed after the next step
             for session, (loss, stats) in zip(sessions, results, strict=True):
                 session.record(number, loss, stats, save_now=is_last)

@@ -12,13 +12,13 @@ import gc
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
-from graphstrap.graph import Graph, View, ViewSpec
+from graphstrap.graph import Graph, View
 from graphstrap.nn.methods import Method
 from graphstrap.ops.adamw import AdamW
 from graphstrap.ops.precision import computing_in, has_part_of_a_gpu, resolve_precision
@@ -47,7 +47,11 @@ class EagerStep:
     ) -> None:
         self.method, self.graph, self.recipe, self.seed, self.batches = method, graph, recipe, seed, batches
         self.module = cast(nn.Module, method)
-        self.specs = view_specs(recipe, graph)
+        views, self.specs = recipe.views, recipe.views.specs()
+        if views.centrality != "none":
+            self.specs = adaptive_specs(
+                graph, self.specs, centrality=views.centrality, max_drop_prob=views.max_drop_prob
+            )
         self.optimizer = make_optimizer(self.module, recipe)
         self.device = next(self.module.parameters()).device
         self.precision = resolve_precision(recipe.train.precision, self.device)
@@ -74,11 +78,9 @@ class EagerStep:
         return loss
 
     def batch(self, step: int) -> Graph:
-        """What a step learns from."""
         return self.graph if self.batches is None else self.batches(step)
 
     def rate(self, step: int) -> float:
-        """The learning rate of a step."""
         train = self.recipe.train
         return learning_rate_at(
             step,
@@ -87,10 +89,6 @@ class EagerStep:
             total_steps=train.steps,
             schedule=train.schedule,
         )
-
-    @property
-    def learning_rate(self) -> float:
-        return float(self.optimizer.rate)
 
     def close(self) -> None:
         """End what makes batches ahead."""
@@ -109,14 +107,6 @@ def learning_rate_at(step: int, *, base: float, warmup_steps: int, total_steps: 
     return base * (1.0 + math.cos(math.pi * min(1.0, progress))) / 2.0
 
 
-def view_specs(recipe: Recipe, graph: Graph) -> list[ViewSpec]:
-    """How strongly each view of this graph is perturbed."""
-    views = recipe.views
-    if views.centrality == "none":
-        return views.specs()
-    return adaptive_specs(graph, views.specs(), centrality=views.centrality, max_drop_prob=views.max_drop_prob)
-
-
 def make_optimizer(module: nn.Module, recipe: Recipe) -> AdamW:
     """AdamW over what learns."""
     learned = [parameter for parameter in module.parameters() if parameter.requires_grad]
@@ -126,21 +116,18 @@ def make_optimizer(module: nn.Module, recipe: Recipe) -> AdamW:
 class CapturedStep(EagerStep):
     """The same step as one CUDA graph. The first call captures, without moving any weight; every call replays."""
 
-    def __init__(self, method: Method, graph: Graph, *, recipe: Recipe, seed: int) -> None:
-        super().__init__(method, graph, recipe=recipe, seed=seed)
-        self._captured: _Capture | None = None
-
     def __call__(self, step: int) -> Result:
-        if self._captured is None:
-            self._captured = _Capture([self])
-        return self._captured.replay(step)[0]
+        return self._alone.replay(step)[0]
 
-    def snapshot(self) -> dict[str, Tensor]:
-        """A copy of every weight, statistic and moment."""
-        return {name: tensor.clone() for name, tensor in self._state().items()}
+    @cached_property
+    def _alone(self) -> _Capture:
+        return _Capture([self])
 
-    def restore(self, before: dict[str, Tensor]) -> None:
-        """What warming up has moved goes back; optimiser state that it made starts from zero."""
+    @contextmanager
+    def unmoved(self) -> Iterator[None]:
+        """What runs inside moves no weight, statistic or moment; optimiser state that it makes starts from zero."""
+        before = {name: tensor.clone() for name, tensor in self._state().items()}
+        yield
         with torch.no_grad():
             for name, tensor in self._state().items():
                 if name in before:
@@ -178,25 +165,22 @@ class _Capture:
         for one in steps:
             one.optimizer.rate = self._rate
         self._fill(1)
-        main = torch.cuda.current_stream()
         lanes = _lanes(len(steps))
+        lane_of = [lanes[k % len(lanes)] for k in range(len(steps))]
         for k, one in enumerate(steps):
-            before, lane = one.snapshot(), lanes[k % len(lanes)]
-            lane.wait_stream(main)
-            with torch.cuda.stream(lane):  # its own: what cuBLAS keeps for a stream must not be made in the capture
+            with one.unmoved():
                 for _ in range(_WARMUP_STEPS):
-                    one.run(self._seeds[k], self._step, one.graph)
-            main.wait_stream(lane)
-            one.restore(before)
+                    self._run(k, lane_of[k])
+                torch.cuda.current_stream().wait_stream(lane_of[k])
         self._graph = torch.cuda.CUDAGraph()
         with _no_garbage_collection(), torch.cuda.graph(self._graph):
-            main = torch.cuda.current_stream()
-            self._results = [self._record(k, lanes[k % len(lanes)], main) for k in range(len(steps))]
+            self._results = [self._run(k, lane) for k, lane in enumerate(lane_of)]
             for lane in lanes:
-                main.wait_stream(lane)
+                torch.cuda.current_stream().wait_stream(lane)
 
-    def _record(self, k: int, lane: torch.cuda.Stream, main: torch.cuda.Stream) -> Result:
-        lane.wait_stream(main)
+    def _run(self, k: int, lane: torch.cuda.Stream) -> Result:
+        """A step on its own lane: what cuBLAS keeps for a stream must not be made in the capture."""
+        lane.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(lane):
             return self.steps[k].run(self._seeds[k], self._step, self.steps[k].graph)
 

@@ -66,11 +66,6 @@ def adaptive_specs(
     ]
 
 
-def degree_centrality(graph: Graph) -> Tensor:
-    """(N,) the number of edges into each node."""
-    return graph.in_degrees.float()
-
-
 def pagerank(graph: Graph, *, damping: float = 0.85, num_iterations: int = 50) -> Tensor:
     """(N,) the chance to be at a node on a long walk along edges that begins anew with probability 1 - damping."""
     num_nodes = graph.num_nodes
@@ -93,8 +88,8 @@ def eigenvector_centrality(graph: Graph, *, num_iterations: int = 200) -> Tensor
     return vector.squeeze(1)
 
 
-CENTRALITIES: dict[str, Callable[[Graph], Tensor]] = {
-    "degree": degree_centrality,
+CENTRALITIES: dict[str, Callable[[Graph], Tensor]] = {  # (N,) for a graph
+    "degree": lambda graph: graph.in_degrees.float(),
     "pagerank": pagerank,
     "eigenvector": eigenvector_centrality,
 }

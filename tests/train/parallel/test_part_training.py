@@ -39,7 +39,6 @@ from graphstrap.train.parallel import part_batches
 from graphstrap.train.parallel.part_batches import (
     by_part,
     check_parts,
-    every_size_th,
     make_part_batches,
 )
 from graphstrap.train.parallel.partition import load_for, partition_graph
@@ -196,7 +195,7 @@ def test_shares_by_part_are_everything_once_and_of_equal_size(tmp_path: Path) ->
     for count in (1, 2, 10, 47):
         roots = torch.randperm(90, generator=torch.Generator().manual_seed(count))[:count]
         shares = [by_part(roots, part=part) for part in parts]
-        assert [len(share) for share in shares] == [len(every_size_th(roots, workers=Workers(r, 3))) for r in range(3)]
+        assert [len(share) for share in shares] == [len(Workers(r, 3).share(roots)) for r in range(3)]
         assert torch.equal(torch.cat(shares).sort().values, roots.sort().values)
         owned = [int((part.part_of[share] == part.number).sum()) for part, share in zip(parts, shares, strict=True)]
         counts = torch.bincount(parts[0].part_of[roots].long(), minlength=3).tolist()

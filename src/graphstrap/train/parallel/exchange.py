@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -30,7 +31,9 @@ from graphstrap.graph.blocks import (
 )
 from graphstrap.io.parts import Part
 from graphstrap.train.parallel.workers import PATIENCE, Workers, in_touch
-from graphstrap.train.sampling.subgraph import to_device
+from graphstrap.train.sampling.subgraph import rows_to
+
+_NODE_COLUMNS = ("labels", "node_times")
 
 
 class Answer(NamedTuple):
@@ -39,10 +42,27 @@ class Answer(NamedTuple):
     Args:
         counts: (Q,) how many rows each question gets; None for one each.
         columns: rows of all questions, one question after the other.
+        more: with `counts`, columns of which each question gets one row.
     """
 
     counts: Tensor | None
-    columns: list[Tensor]
+    columns: Sequence[Tensor]
+    more: Sequence[Tensor] = ()
+
+    def select(self, questions: Tensor) -> Answer:
+        """The rows for some of the questions, in this order."""
+        more = [column.index_select(0, questions) for column in self.more]
+        if self.counts is None:
+            return Answer(None, [column.index_select(0, questions) for column in self.columns], more)
+        rows = row_positions(row_starts(self.counts), questions)
+        columns = [column.index_select(0, rows) for column in self.columns]
+        return Answer(self.counts.index_select(0, questions), columns, more)
+
+    def joined(self, other: Answer) -> Answer:
+        """The rows for both questions: these, then the other's."""
+        counts = None if self.counts is None or other.counts is None else torch.cat([self.counts, other.counts])
+        columns = [torch.cat(pair) for pair in zip(self.columns, other.columns, strict=True)]
+        return Answer(counts, columns, [torch.cat(pair) for pair in zip(self.more, other.more, strict=True)])
 
 
 class Exchange:
@@ -66,15 +86,15 @@ class Exchange:
         was_asked = self._send(asked, None, None)
         table, kinds = pack([column.index_select(0, order) for column in questions])
         mine = answer(unpack(self._send(table, asked, was_asked), kinds))
-        table, kinds = pack(mine.columns)
         back = torch.argsort(order)
+        table, kinds = pack(mine.columns if mine.counts is None else [mine.counts, *mine.more])
+        found = unpack(self._send(table, was_asked, asked), kinds)
         if mine.counts is None:
-            found = unpack(self._send(table, was_asked, asked), kinds)
-            return Answer(None, [column.index_select(0, back) for column in found])
-        counts = self._send(mine.counts, was_asked, asked)
-        found = unpack(self._send(table, _sums(mine.counts, was_asked), _sums(counts, asked)), kinds)
-        rows = row_positions(row_starts(counts), back)
-        return Answer(counts.index_select(0, back), [column.index_select(0, rows) for column in found])
+            return Answer(None, found).select(back)
+        counts, *more = found
+        table, kinds = pack(mine.columns)
+        columns = unpack(self._send(table, _sums(mine.counts, was_asked), _sums(counts, asked)), kinds)
+        return Answer(counts, columns, more).select(back)
 
     def close(self) -> None:
         """Let go of the group: whoever keeps it keeps its threads."""
@@ -114,11 +134,7 @@ def unpack(table: Tensor, kinds: Sequence[tuple[torch.dtype, tuple[int, ...]]]) 
 
 def _sums(counts: Tensor, groups: Tensor) -> Tensor:
     """Sums of `counts` over successive groups of these sizes."""
-    ends = row_starts(counts)
-    return ends.index_select(0, groups.cumsum(0)) - ends.index_select(0, groups.cumsum(0) - groups)
-
-
-Columns = list[Tensor]
+    return torch.stack([group.sum() for group in torch.split(counts, groups.tolist())])
 
 
 class PartGatherer:
@@ -136,118 +152,72 @@ class PartGatherer:
 
     def __init__(self, part: Part, exchange: Exchange, *, device: torch.device, num_hot: int = 0) -> None:
         self.part, self.exchange, self.device = part, exchange, device
-        offsets = part.type_offsets
-        self.kinds = [_Kind(part, t, exchange) for t in range(len(offsets) - 1)]
         hot = part.hot[:num_hot].sort().values
-        for t, kind in enumerate(self.kinds):
-            kind.keep(hot[(hot >= offsets[t]) & (hot < offsets[t + 1])])
+        self.kinds = [
+            _Kind(part, t, exchange, hot=hot[(hot >= first) & (hot < last)])
+            for t, (first, last) in enumerate(pairwise(part.type_offsets))
+        ]
 
     def fill(self, batch: Graph) -> Graph:
         """The batch with its features, labels and times, on the device where it is to be used."""
         assert batch.node_ids is not None
-        features: list[Features] = []
-        labels: list[Tensor] = []
-        times: list[Tensor] = []
-        for t, kind in enumerate(self.kinds):
-            nodes, places = torch.unique(
-                batch.node_ids[batch.type_offsets[t] : batch.type_offsets[t + 1]], return_inverse=True
-            )
-            block, label, time = kind.fetch(nodes, places, self.device)
+        features, columns = [], []
+        for kind, (first, last) in zip(self.kinds, pairwise(batch.type_offsets), strict=True):
+            nodes, places = torch.unique(batch.node_ids[first:last], return_inverse=True)
+            block, *rest = kind.fetch(nodes, places, self.device)
             features.append(block)
-            labels += [] if label is None else [label]
-            times += [] if time is None else [time]
-        moved = replace(batch, node_times=torch.cat(times) if times else None)
-        return replace(
-            to_device(moved, self.device),
-            features=tuple(features),
-            labels=torch.cat(labels).to(self.device) if labels else None,
-        )
+            columns.append(rest)
+        names = [name for name in _NODE_COLUMNS if getattr(self.part.own, name) is not None]
+        found: dict[str, Any] = dict(zip(names, map(torch.cat, zip(*columns, strict=True)), strict=True))
+        return replace(replace(batch, **found).to(self.device), features=tuple(features))
 
 
 class _Kind:
     """The rows of one node type: those of this part, and the hot ones."""
 
-    def __init__(self, part: Part, number: int, exchange: Exchange) -> None:
+    def __init__(self, part: Part, number: int, exchange: Exchange, *, hot: Tensor) -> None:
         own, block = part.own, part.own.features[number]
         assert own.node_ids is not None
         assert isinstance(block, ScaledMatrix)
         self.part, self.exchange, self.scaled = part, exchange, block
         rows = slice(own.type_offsets[number], own.type_offsets[number + 1])
         self.nodes = own.node_ids[rows]
-        self.more = [column[rows] for column in (own.labels, own.node_times) if column is not None]
-        self.has_labels, self.has_times = own.labels is not None, own.node_times is not None
-        self.hot = self.nodes[:0]
-        self.hot_answer: Answer | None = None
+        columns = [getattr(own, name) for name in _NODE_COLUMNS]
+        self.more = [column[rows] for column in columns if column is not None]
+        self.hot, self.hot_answer = hot, self._ask(hot)
 
-    def keep(self, hot: Tensor) -> None:
-        """Fetch the rows of these nodes, for good."""
-        self.hot_answer = self._ask(hot)
-        self.hot = hot
-
-    def fetch(
-        self, nodes: Tensor, places: Tensor, device: torch.device
-    ) -> tuple[Features, Tensor | None, Tensor | None]:
-        """Features, labels and times of `nodes[places]`; `nodes` are different ones, in order."""
-        assert self.hot_answer is not None
+    def fetch(self, nodes: Tensor, places: Tensor, device: torch.device) -> tuple[Features, *tuple[Tensor, ...]]:
+        """Features of `nodes[places]`, and their other columns; `nodes` are different ones, in order."""
         at = torch.searchsorted(self.hot, nodes)
         is_hot = torch.zeros_like(nodes, dtype=torch.bool)
         if len(self.hot):
             is_hot = self.hot.index_select(0, at.clamp(max=len(self.hot) - 1)) == nodes
         asked = (~is_hot).nonzero().squeeze(1)
         answer = self._ask(nodes.index_select(0, asked))
-        kept = self._select(self.hot_answer, at.masked_select(is_hot))
+        kept = self.hot_answer.select(at.masked_select(is_hot))
         order = torch.argsort(torch.cat([asked, is_hot.nonzero().squeeze(1)]))
-        whole = self._select(_joined(answer, kept), order.index_select(0, places))
-        features, rest = self._taken_apart(whole)
-        label = rest.pop(0) if self.has_labels else None
-        time = rest.pop(0) if self.has_times else None
-        return self.scaled.apply(_moved(features, device)), label, time
+        features, more = self._taken_apart(answer.joined(kept).select(order.index_select(0, places)))
+        if isinstance(features, QuantisedMatrix):
+            features = features.to_dense()
+        return self.scaled.apply(rows_to(features, device)), *more
 
     def _ask(self, nodes: Tensor) -> Answer:
         owners = self.part.part_of.index_select(0, nodes).long()
-        answer = self.exchange.ask(owners, [nodes], self._tell)
-        if self.more and answer.counts is not None:  # what a sparse matrix's rows do not carry
-            rest = self.exchange.ask(owners, [nodes], self._tell_more)
-            return Answer(answer.counts, [*answer.columns, *rest.columns])
-        return answer
+        return self.exchange.ask(owners, [nodes], self._tell)
 
-    def _tell(self, asked: Columns) -> Answer:
+    def _tell(self, asked: list[Tensor]) -> Answer:
         rows, raw = torch.searchsorted(self.nodes, asked[0]), self.scaled.raw
+        more = [column.index_select(0, rows) for column in self.more]
         if isinstance(raw, SparseMatrix):
             found = raw.select_rows(rows)
-            return Answer(found.indptr.diff(), [found.indices, found.values])
+            return Answer(found.indptr.diff(), [found.indices, found.values], more)
         table = raw.codes if isinstance(raw, QuantisedMatrix) else raw
-        return Answer(None, [table.index_select(0, rows), *self._tell_more(asked).columns])
+        return Answer(None, [table.index_select(0, rows), *more])
 
-    def _tell_more(self, asked: Columns) -> Answer:
-        rows = torch.searchsorted(self.nodes, asked[0])
-        return Answer(None, [column.index_select(0, rows) for column in self.more])
-
-    def _select(self, answer: Answer, rows: Tensor) -> Answer:
-        """Some rows of an answer; a sparse one has (indices, values) of varying number, then columns of one each."""
-        if answer.counts is None:
-            return Answer(None, [column.index_select(0, rows) for column in answer.columns])
-        indices, values, *more = answer.columns
-        found = SparseMatrix(row_starts(answer.counts), indices, values, 0).select_rows(rows)
-        counts = answer.counts.index_select(0, rows)
-        return Answer(counts, [found.indices, found.values, *(column.index_select(0, rows) for column in more)])
-
-    def _taken_apart(self, answer: Answer) -> tuple[Raw, Columns]:
+    def _taken_apart(self, answer: Answer) -> tuple[Raw, Sequence[Tensor]]:
         raw = self.scaled.raw
         if answer.counts is not None:
-            indices, values, *more = answer.columns
-            return SparseMatrix(row_starts(answer.counts), indices, values, int(raw.shape[1])), more
+            indices, values = answer.columns
+            return SparseMatrix(row_starts(answer.counts), indices, values, int(raw.shape[1])), answer.more
         table, *more = answer.columns
         return QuantisedMatrix(table, raw.scale, raw.offset) if isinstance(raw, QuantisedMatrix) else table, more
-
-
-def _joined(one: Answer, other: Answer) -> Answer:
-    counts = None if one.counts is None or other.counts is None else torch.cat([one.counts, other.counts])
-    return Answer(counts, [torch.cat(pair) for pair in zip(one.columns, other.columns, strict=True)])
-
-
-def _moved(rows: Raw, device: torch.device) -> Raw:
-    """Rows on the device where they are to be used, as the gatherer of a whole graph gives them to be scaled."""
-    if isinstance(rows, QuantisedMatrix):
-        rows = rows.to_dense()
-    return rows.to(device) if isinstance(rows, Tensor) else rows.map(lambda tensor: tensor.to(device))

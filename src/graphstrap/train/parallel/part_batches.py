@@ -8,34 +8,30 @@ behind, and its process ends, which ends theirs.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from queue import SimpleQueue
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.io.parts import Part
 from graphstrap.run.recipe import Recipe
-from graphstrap.train.batches import BatchMaker, Prefetcher, Share, choose_roots, sampler_flags
+from graphstrap.train.batches import BatchMaker, Prefetcher, choose_roots, sampler_flags
 from graphstrap.train.parallel.exchange import Exchange, PartGatherer
 from graphstrap.train.parallel.part_sampler import PartSampler
-from graphstrap.train.parallel.workers import Workers, in_touch
+from graphstrap.train.parallel.workers import BackgroundThread, Workers
 
 _SECONDS_TO_FINISH = 15.0
 
 
 def make_part_batches(
-    part: Part, *, recipe: Recipe, seed: int, device: torch.device, workers: Workers, share: Share | None = None
+    part: Part, *, recipe: Recipe, seed: int, device: torch.device, workers: Workers
 ) -> PartPrefetcher:
     """Batches of a graph in parts, whose own rows are scaled when they are read: `FeatureTransform.when_read`. Every
     worker calls this, and asks for the same steps."""
@@ -43,15 +39,12 @@ def make_part_batches(
     if recipe.method_class.learns_labels:  # roots are chosen by whether they have a label
         part = replace(part, labels=_who_has_labels(part, workers))
         check_roots(part, recipe, workers)
-    if share is None:
-        by_owner = recipe.sampling.roots == "owner"
-        share = partial(by_part, part=part) if by_owner else partial(every_size_th, workers=workers)
     make = BatchMaker(
         part,
         recipe=recipe,
         seed=seed,
         device=device,
-        share=share,
+        share=partial(by_part, part=part) if recipe.sampling.roots == "owner" else workers.share,
         sampler=PartSampler(part, recipe.sampling.by_hop(), exchange, **sampler_flags(recipe)),
         gatherer=PartGatherer(part, exchange, device=device, num_hot=recipe.sampling.hot_nodes),
     )
@@ -69,13 +62,8 @@ def check_roots(graph: Graph, recipe: Recipe, workers: Workers) -> None:
         )
 
 
-def every_size_th(roots: Tensor, *, workers: Workers) -> Tensor:
-    """The roots of this worker: those at its rank, and every size-th from there."""
-    return roots[workers.rank :: workers.size]
-
-
 def by_part(roots: Tensor, *, part: Part) -> Tensor:
-    """As many roots as `every_size_th` gives, those of the worker's own part first; the roots that a part has too many
+    """As many roots as `Workers.share` gives, those of the worker's own part first; the roots that a part has too many
     of go, in order, to the workers that have too few."""
     size = part.num_parts
     owners = part.part_of.index_select(0, roots).long()
@@ -124,12 +112,12 @@ def check_parts(part: Graph, recipe: Recipe, workers: Workers) -> None:
 class PartPrefetcher(Prefetcher):
     """`Prefetcher` whose `close` finishes what was begun, for those who wait for it."""
 
-    def __init__(
-        self, make: Callable[[int], Graph], exchange: Exchange, *, last_step: int, device: torch.device, depth: int
-    ) -> None:
-        super().__init__(make, last_step=last_step, device=device, depth=0)
-        self._exchange, self._depth = exchange, depth
-        self._worker = _Thread() if depth else None  # type: ignore[assignment]
+    def __init__(self, make: Callable[[int], Graph], exchange: Exchange, **options: Any) -> None:
+        super().__init__(make, **options)
+        self._exchange = exchange
+
+    def _start(self) -> BackgroundThread:
+        return BackgroundThread()
 
     def close(self) -> None:
         deadline = time.monotonic() + _SECONDS_TO_FINISH
@@ -142,47 +130,11 @@ class PartPrefetcher(Prefetcher):
         self._exchange.close()
 
 
-class _Thread:
-    """A thread that a process does not wait for when it ends."""
-
-    def __init__(self) -> None:
-        self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        threading.Thread(target=self._run, name="sampler", daemon=True).start()
-
-    def submit(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        self._jobs.put((future, partial(work, *arguments)))
-        return future
-
-    def shutdown(self) -> None:
-        """End when everything is done."""
-        self._jobs.put(None)
-
-    def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            future, work = job
-            try:
-                future.set_result(work())
-            except BaseException as error:
-                future.set_exception(error)
-
-
 def _who_has_labels(part: Part, workers: Workers) -> Tensor:
     """(N,) int8: 0 for a node of any part that has a label to learn from, otherwise -1."""
     own = part.own
     assert own.labels is not None
     assert own.node_ids is not None
-    mine = own.node_ids[own.labels >= 0]
-    found: list[Any] = [mine]
-    if workers.size > 1:
-        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(workers.size)]
-        with in_touch():
-            dist.all_gather(sizes, torch.tensor([len(mine)]))
-        room = int(torch.cat(sizes).max())
-        padded = [torch.empty(room, dtype=torch.int64) for _ in range(workers.size)]
-        with in_touch():
-            dist.all_gather(padded, torch.nn.functional.pad(mine, (0, room - len(mine))))
-        found = [ids[: int(size)] for ids, size in zip(padded, sizes, strict=True)]
-    labels = torch.full((part.num_nodes,), -1, dtype=torch.int8)
-    labels[torch.cat(found)] = 0
-    return labels
+    has_label = torch.zeros(part.num_nodes, dtype=torch.int8)
+    has_label[own.node_ids[own.labels >= 0]] = 1
+    return workers.add(has_label) - 1

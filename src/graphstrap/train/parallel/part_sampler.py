@@ -8,7 +8,7 @@ Draws are functions of global ids, so the batch is the one that the whole store 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,38 +18,12 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.io.parts import Part
 from graphstrap.train.parallel.exchange import Answer, Exchange
-from graphstrap.train.sampling.draw import Drawn, NeighborIndex, draw_edges, sort_rows
+from graphstrap.train.sampling.draw import NO_TIMES, Drawn, NeighborIndex, draw_edges, sort_rows
 from graphstrap.train.sampling.sampler import FanOuts, Sampler
 from graphstrap.train.sampling.subgraph import Found, Hop, assemble
 
 NO_LIMIT = torch.iinfo(torch.int32).max
 _EDGE_COLUMNS = ("edge_types", "edge_weights", "edge_times", "edge_columns")
-
-
-@dataclass(frozen=True, eq=False)
-class PartIndex(NeighborIndex):
-    """The neighbours of one part's nodes, asked for by the numbers of nodes in the whole graph."""
-
-    nodes: Tensor
-    source_times: Tensor | None
-
-    @classmethod
-    def of_part(cls, part: Part, *, with_times: bool) -> PartIndex:
-        own, codes = part.own, part.source_time_codes if with_times else None
-        ends, order = sort_rows(own, part.num_relations, None if codes is None else lambda edges: codes[edges])
-        assert own.node_ids is not None
-        return cls(own.indptr, ends, order, own.indices, None, own.node_ids, codes)
-
-    def segments(self, nodes: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        return super().segments(self.places_of(nodes), before)
-
-    def places_of(self, nodes: Tensor) -> Tensor:
-        """Where these nodes, which are all of this part, stand in it."""
-        return torch.searchsorted(self.nodes, nodes)
-
-    def _times_at(self, edges: Tensor) -> Tensor:
-        assert self.source_times is not None
-        return self.source_times.index_select(0, edges)
 
 
 class PartSampler(Sampler):
@@ -58,29 +32,18 @@ class PartSampler(Sampler):
     Batches have no times of nodes: `PartGatherer` gives them.
     """
 
-    def __init__(
-        self,
-        part: Part,
-        fan_outs: FanOuts,
-        exchange: Exchange,
-        *,
-        disjoint: bool = False,
-        by_time: bool = False,
-        unbiased: bool = True,
-    ) -> None:
-        if by_time and part.time_codes is None:
-            raise InputError("sampling by time needs a time for every node: give a time column, or by_time = false")
-        self.part, self.exchange, self.fused = part, exchange, None
-        self.graph, self.disjoint, self.by_time, self.unbiased = part, disjoint, by_time, unbiased
-        self.index = self._own_index = PartIndex.of_part(part, with_times=by_time)
-        self._set_fan_outs(fan_outs)
+    def __init__(self, part: Part, fan_outs: FanOuts, exchange: Exchange, **options: bool) -> None:
+        self.part, self.exchange = part, exchange
         self._names = [name for name in _EDGE_COLUMNS if getattr(part.own, name) is not None]
-        weights = part.own.edge_weights
-        self._weight_sums = self._weight_starts = None
-        if unbiased and weights is not None and (by_time or self.relations is not None):
-            self._weight_starts = self.index.weight_starts(weights)
-        elif unbiased and weights is not None:
-            self._weight_sums = torch.segment_reduce(weights, "sum", offsets=part.own.indptr)
+        super().__init__(part, fan_outs, **options)
+        self._weights = part.own.edge_weights
+
+    def _make_index(self) -> NeighborIndex:
+        own, times = self.part.own, self.part.source_time_codes if self.by_time else None
+        if self.by_time and times is None:
+            raise InputError(NO_TIMES)
+        ends, order = sort_rows(own, self.part.num_relations, None if times is None else lambda edges: times[edges])
+        return NeighborIndex(own.indptr, ends, order, own.indices, None, nodes=own.node_ids, source_times=times)
 
     # ---- asking ------------------------------------------------------------------------------------------------------
 
@@ -139,7 +102,7 @@ class PartSampler(Sampler):
             before=asked[2].long() if self.by_time else None,
             with_factors=self.unbiased,
         )
-        places = self._own_index.places_of(nodes)
+        places = self.index.places_of(nodes)
         shift = self.part.first_edges.index_select(0, places) - own.indptr.index_select(0, places)
         columns = [drawn.edges + shift.index_select(0, drawn.rows), drawn.sources.to(own.indices.dtype)]
         if drawn.factors is not None:
@@ -149,10 +112,7 @@ class PartSampler(Sampler):
 
     def _answer_times(self, asked: list[Tensor]) -> Answer:
         assert self.part.time_codes is not None
-        return Answer(None, [self.part.time_codes.index_select(0, self._own_index.places_of(asked[0]))])
+        return Answer(None, [self.part.time_codes.index_select(0, self.index.places_of(asked[0]))])
 
     def _answer_degrees(self, asked: list[Tensor]) -> Answer:
-        if self._weight_sums is not None:
-            return Answer(None, [self._weight_sums.index_select(0, self._own_index.places_of(asked[0]))])
-        before = asked[1].long() if self.by_time else None
-        return Answer(None, [self.index.degrees(asked[0], before, self._weight_starts, self.relations)])
+        return Answer(None, [super()._degrees_of(asked[0], asked[1].long() if self.by_time else None)])

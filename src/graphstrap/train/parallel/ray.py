@@ -15,11 +15,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from collections.abc import Callable
+from concurrent.futures import wait
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -28,8 +26,8 @@ import torch.distributed as dist
 from graphstrap.errors import InputError
 from graphstrap.io.files import lock_file
 from graphstrap.run.folder import LOCK_FILE
-from graphstrap.train.console import pass_on
-from graphstrap.train.parallel.workers import MAX_RESTARTS, RESTARTS, threads_of_each
+from graphstrap.train.console import Interrupt, pass_on
+from graphstrap.train.parallel.workers import MAX_RESTARTS, RESTARTS, BackgroundThread, threads_of_each
 
 _PASSED_ON = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GRAPHSTRAP_DATA", "GRAPHSTRAP_BACKEND", "PYTHONPATH")
 _LOOK_EVERY = 0.5  # seconds
@@ -61,7 +59,7 @@ def launch_on_ray(work: Callable[[], int], *, run: Path, num_workers: int, on_gp
         with lock_file(run / LOCK_FILE, what=f"run folder {run}"):
             pass  # nobody else trains in it
     notes = run.parent / f".{run.name}.ray"
-    with _noticed() as signals:
+    with Interrupt() as interrupt:
         on_stop = signal.getsignal(signal.SIGTERM)
         try:
             ray.init(
@@ -86,8 +84,12 @@ def launch_on_ray(work: Callable[[], int], *, run: Path, num_workers: int, on_gp
                     logging_config=LoggingConfig(log_level="ERROR"),
                 ),
             )
-            result = _in_thread(trainer.fit, signals=signals, send=lambda number: ray.get(mailbox.put.remote(number)))
-            return int(result.return_value)
+            result = BackgroundThread().submit(trainer.fit)  # in the main thread Ray would take Ctrl-C for itself
+            while not wait([result], timeout=_LOOK_EVERY).done:
+                if interrupt.requested:
+                    number = signal.SIGTERM if interrupt.terminated else signal.SIGINT
+                    ray.get(mailbox.put.remote(int(number)))
+            return int(result.result().return_value)
         except TrainingFailedError as error:
             why = str(error).splitlines()[0]
             print(f"graphstrap: Ray gave up ({why}): go on with `graphstrap resume {run}`", file=sys.stderr)
@@ -108,45 +110,6 @@ class _Mailbox:
 
     def get(self) -> int:
         return self._number
-
-
-@contextmanager
-def _noticed() -> Iterator[list[int]]:
-    """The numbers of Ctrl-C and SIGTERM as they come, while entered. A second Ctrl-C interrupts at once."""
-    came: list[int] = []
-
-    def notice(number: int, frame: FrameType | None) -> None:
-        if came and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        came.append(number)
-
-    in_main = threading.current_thread() is threading.main_thread()
-    before = {one: signal.signal(one, notice) for one in (signal.SIGINT, signal.SIGTERM)} if in_main else {}
-    try:
-        yield came
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
-
-
-def _in_thread(call: Callable[[], Any], *, signals: list[int], send: Callable[[int], object]) -> Any:
-    """What the call gives; the first signal that comes meanwhile is sent on. In the main thread Ray would take Ctrl-C
-    for itself, and end the workers without saving."""
-    result: Future[Any] = Future()
-
-    def run() -> None:
-        try:
-            result.set_result(call())
-        except BaseException as error:
-            result.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    is_sent = False
-    while not wait([result], timeout=_LOOK_EVERY).done:
-        if signals and not is_sent:
-            send(signals[0])
-            is_sent = True
-    return result.result()
 
 
 def _look_into(mailbox: Any) -> None:

@@ -40,7 +40,7 @@ from graphstrap.train.batches import Prefetcher, make_batches
 from graphstrap.train.console import Interrupt
 from graphstrap.train.log import RunFolder
 from graphstrap.train.loop import TrainingJob, train_together
-from graphstrap.train.parallel.part_batches import check_roots, every_size_th, make_part_batches
+from graphstrap.train.parallel.part_batches import check_roots, make_part_batches
 from graphstrap.train.parallel.workers import Workers
 from graphstrap.train.step import EagerStep
 
@@ -49,7 +49,14 @@ def train_in_parallel(
     job: TrainingJob, graph: Graph, *, recipe: Recipe, workers: Workers, progress: bool = False
 ) -> list[dict[str, Any]]:
     """`train`, by several workers, each of which calls this. Only the first one's run, sinks and evaluation count."""
-    check_shareable(graph, recipe, workers)
+    if not workers.is_alone:
+        if not recipe.sampling.fan_outs:
+            raise InputError(
+                "several workers share the roots of sampled batches: give --set sampling.fan_outs=[10,10], or one "
+                "worker"
+            )
+        if not (isinstance(graph, Part) and recipe.method_class.learns_labels):  # no worker knows yet who has labels
+            check_roots(graph, recipe, workers)
     if not workers.is_first:
         job = replace(job, evaluate=None, sinks=())
     job = replace(job, run=SharedRunFolder(job.run, workers))
@@ -62,18 +69,6 @@ def train_in_parallel(
         make_step=partial(SharedStep, workers=workers, interrupt=interrupt),
         interrupt=interrupt,
     )[0]
-
-
-def check_shareable(graph: Graph, recipe: Recipe, workers: Workers) -> None:
-    """Whether several workers can train this recipe's model together on this graph, whose labels are those to learn."""
-    if workers.is_alone:
-        return
-    if not recipe.sampling.fan_outs:
-        raise InputError(
-            "several workers share the roots of sampled batches: give --set sampling.fan_outs=[10,10], or one worker"
-        )
-    if not isinstance(graph, Part) or not recipe.method_class.learns_labels:  # else no worker knows yet who has labels
-        check_roots(graph, recipe, workers)
 
 
 class SharedStep(EagerStep):
@@ -94,16 +89,14 @@ class SharedStep(EagerStep):
         if isinstance(graph, Part):
             batches = make_part_batches(graph, recipe=recipe, seed=seed, device=device, workers=workers)
         else:
-            share = partial(every_size_th, workers=workers)
-            batches = make_batches(graph, recipe=recipe, seed=seed, device=device, share=share)
+            batches = make_batches(graph, recipe=recipe, seed=seed, device=device, share=workers.share)
         super().__init__(method, graph, recipe=recipe, seed=seed, batches=batches)
         self.workers, self.interrupt = workers, interrupt
 
     def share_gradients(self, loss: Tensor, batch: Graph) -> Tensor:
         """Replace this worker's gradients and loss by those of the whole batch: one sum over workers."""
-        learned = self.optimizer.parameters
         gradients: list[Tensor] = []
-        for parameter in learned:
+        for parameter in self.optimizer.parameters:
             if parameter.grad is None:  # another worker may have one
                 parameter.grad = torch.zeros_like(parameter)
             gradients.append(parameter.grad)

@@ -16,11 +16,15 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import torch
@@ -30,17 +34,14 @@ from torch.distributed.rendezvous import rendezvous
 
 from graphstrap.errors import InputError, LostWorkerError
 
-# A worker ends with the process that started it: nobody else would start it again, and it would hold the run folder's
-# lock against whoever goes on with the run. One that has only lost another ends after it.
-
-
 PARENT = "GRAPHSTRAP_PARENT"
 _PR_SET_PDEATHSIG = 1
 _GRACE_SECONDS = 15.0
 
 
 def end_with_parent() -> None:
-    """On Linux, where the parent has left its number in the environment: be killed when it dies."""
+    """On Linux, where the parent has left its number in the environment: be killed when it dies. Nobody else would
+    start this worker again, and it would hold the run folder's lock against whoever goes on with the run."""
     parent = os.environ.pop(PARENT, None)
     if parent is None or not sys.platform.startswith("linux"):
         return
@@ -56,7 +57,7 @@ def leave_to_launcher() -> None:
         time.sleep(_GRACE_SECONDS)
 
 
-T = TypeVar("T")
+Items = TypeVar("Items", Tensor, Sequence[Any])
 
 # The first worker evaluates, saves and finishes while the others wait; one that died is noticed at once.
 PATIENCE = timedelta(hours=6)
@@ -83,8 +84,8 @@ class Workers:
         """Whether there is nobody to send anything to."""
         return self.size == 1
 
-    def share(self, items: Sequence[T]) -> Sequence[T]:
-        """Every size-th item from rank on: the shares of all workers are all items, none twice."""
+    def share(self, items: Items) -> Items:
+        """Every size-th item or row from rank on: the shares of all workers are all items, none twice."""
         return items[self.rank :: self.size]
 
     def add(self, tensor: Tensor) -> Tensor:
@@ -121,6 +122,31 @@ class Workers:
 
 
 ALONE = Workers()
+
+
+class BackgroundThread:
+    """Does one thing after another; the process does not wait for it when it ends."""
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        threading.Thread(target=self._run, name="graphstrap", daemon=True).start()
+
+    def submit(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._jobs.put((future, partial(work, *arguments)))
+        return future
+
+    def shutdown(self) -> None:
+        """End when everything is done."""
+        self._jobs.put(None)
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            future, work = job
+            try:
+                future.set_result(work())
+            except BaseException as error:
+                future.set_exception(error)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.graph.keep import LOW_32_BITS, child_seed, hash32, mix
 
@@ -71,6 +72,7 @@ SourceTimes = Callable[[slice], Tensor]  # of some successive edges
 EDGES_PER_BLOCK = 1 << 26
 NOT_FOUND = torch.iinfo(torch.int32).max  # the place of a node that is not in a batch
 ALWAYS = torch.iinfo(torch.int64).min  # the time of a node that has none: never newer than a root
+NO_TIMES = "sampling by time needs a time for every node: give a time column, or by_time = false"
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +90,8 @@ class NeighborIndex:
         order: (E,) the edge at each place; None where edge and place are the same number.
         sources: (E,) the graph's own `indices`.
         times: (N,) int64, `ALWAYS` where a node has none; None where time is not looked at.
+        nodes: (N,) of one part of a graph, the nodes whose rows it has, in order; None for all of them.
+        source_times: (E,) of one part, the times of the nodes that edges come from, instead of `times`.
     """
 
     indptr: Tensor
@@ -95,6 +99,8 @@ class NeighborIndex:
     order: Tensor | None
     sources: Tensor
     times: Tensor | None
+    nodes: Tensor | None = None
+    source_times: Tensor | None = None
 
     @classmethod
     def of(cls, graph: Graph, *, with_times: bool) -> NeighborIndex:
@@ -107,14 +113,19 @@ class NeighborIndex:
     def num_relations(self) -> int:
         return 1 if self.ends is None else int(self.ends.shape[1])
 
+    def places_of(self, nodes: Tensor) -> Tensor:
+        """The rows of these nodes."""
+        return nodes if self.nodes is None else torch.searchsorted(self.nodes, nodes)
+
     def segments(self, nodes: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """(F, R) where each node's edges of each relation start, and how many there are; with `before` (F,), only
         those from nodes that are not newer than that."""
-        start = self.indptr.index_select(0, nodes)[:, None]  # (F, 1)
+        places = self.places_of(nodes)
+        start = self.indptr.index_select(0, places)[:, None]  # (F, 1)
         if self.ends is None:
-            degree = self.indptr.index_select(0, nodes + 1)[:, None] - start
+            degree = self.indptr.index_select(0, places + 1)[:, None] - start
         else:
-            ends = self.ends.index_select(0, nodes).long()
+            ends = self.ends.index_select(0, places).long()
             begins = torch.nn.functional.pad(ends[:, :-1], (1, 0))
             start, degree = start + begins, ends - begins
         if before is not None:
@@ -155,6 +166,8 @@ class NeighborIndex:
 
     def _times_at(self, edges: Tensor) -> Tensor:
         """When the nodes that these edges come from were new."""
+        if self.source_times is not None:
+            return self.source_times.index_select(0, edges)
         assert self.times is not None
         return self.times.index_select(0, self.sources.index_select(0, edges).long())
 
@@ -162,11 +175,15 @@ class NeighborIndex:
 def sort_rows(
     graph: Graph, num_relations: int, source_times: SourceTimes | None
 ) -> tuple[Tensor | None, Tensor | None]:
-    """`ends` and `order` of a graph whose edges come from nodes of these times."""
-    ends = None
+    """`ends` and `order` of a graph whose edges come from nodes of these times: edges by (row, relation, time, as they
+    were), in no order of their own where they are so already."""
+    ends = order = None
     if num_relations > 1:
         ends = torch.cat([_relation_ends(block, num_relations) for block in _blocks(graph, source_times)])
-    return ends, _order(graph, source_times)
+    has_keys = graph.edge_types is not None or source_times is not None
+    if has_keys and not all(_is_sorted(block) for block in _blocks(graph, source_times)):
+        order = torch.cat([block.first_edge + _sorted_order(block) for block in _blocks(graph, source_times)])
+    return ends, order
 
 
 def num_relations_of(graph: Graph) -> int:
@@ -179,22 +196,20 @@ def num_relations_of(graph: Graph) -> int:
 def node_times(graph: Graph) -> Tensor:
     """(N,) int64 in an order that only comparisons look at; `ALWAYS` for a node without a time."""
     times = graph.node_times
-    assert times is not None
+    if times is None:
+        raise InputError(NO_TIMES)
     if not times.is_floating_point():
         return times.long()
     ranks = torch.unique(times.nan_to_num(nan=-torch.inf), return_inverse=True)[1]  # fractions stay apart
     return torch.where(times.isnan(), ALWAYS, ranks)
 
 
-@dataclass(frozen=True, eq=False)
-class _Block:
-    """Some successive rows of a graph: the edges into them, each with its row (counted from the block's first) and the
-    keys that it is to be sorted by, the least important first."""
+class _Block(NamedTuple):
+    """Some successive rows of a graph: the edges into them, by the keys that these are to be sorted by, the least
+    important first: times and types where there are any, and rows, counted from the block's first."""
 
     num_rows: int
     first_edge: int
-    rows: Tensor
-    types: Tensor | None
     keys: list[Tensor]
 
 
@@ -208,38 +223,29 @@ def _blocks(graph: Graph, source_times: SourceTimes | None) -> Iterator[_Block]:
         edges = slice(begin, int(graph.indptr[last]))
         degrees = graph.indptr[first : last + 1].diff()
         rows = torch.repeat_interleave(torch.arange(last - first, device=graph.device), degrees)
-        types = None if graph.edge_types is None else graph.edge_types[edges].long()
-        keys = [] if source_times is None else [source_times(edges)]
-        yield _Block(last - first, begin, rows, types, keys if types is None else [*keys, types])
+        times = [] if source_times is None else [source_times(edges)]
+        types = [] if graph.edge_types is None else [graph.edge_types[edges].long()]
+        yield _Block(last - first, begin, [*times, *types, rows])
         first = last
 
 
 def _relation_ends(block: _Block, num_relations: int) -> Tensor:
-    assert block.types is not None
-    counts = torch.bincount(block.rows * num_relations + block.types, minlength=block.num_rows * num_relations)
+    *_, types, rows = block.keys
+    counts = torch.bincount(rows * num_relations + types, minlength=block.num_rows * num_relations)
     return counts.view(block.num_rows, num_relations).cumsum(1).int()
 
 
-def _order(graph: Graph, source_times: SourceTimes | None) -> Tensor | None:
-    """Edges by (row, relation, time, as they were), or None where they are so already."""
-    if graph.edge_types is None and source_times is None:
-        return None
-    if all(_is_sorted(block) for block in _blocks(graph, source_times)):
-        return None
-    orders = [block.first_edge + _sorted_order(block) for block in _blocks(graph, source_times)]
-    return torch.cat(orders)
-
-
 def _is_sorted(block: _Block) -> bool:
-    ahead = torch.zeros(max(0, len(block.rows) - 1), dtype=torch.bool, device=block.rows.device)
-    for key in [*block.keys, block.rows]:  # the last key that differs decides
+    rows = block.keys[-1]
+    ahead = torch.zeros(max(0, len(rows) - 1), dtype=torch.bool, device=rows.device)
+    for key in block.keys:  # the last key that differs decides
         ahead = torch.where(key[1:] == key[:-1], ahead, key[1:] < key[:-1])
     return not bool(ahead.any())
 
 
 def _sorted_order(block: _Block) -> Tensor:
-    order = torch.arange(len(block.rows), device=block.rows.device)
-    for key in [*block.keys, block.rows]:
+    order = torch.arange(len(block.keys[-1]), device=block.keys[-1].device)
+    for key in block.keys:
         order = order[torch.sort(key[order], stable=True).indices]
     return order
 
@@ -253,14 +259,6 @@ class Drawn(NamedTuple):
     rows: Tensor  # (E,) whose they are, counted within the frontier
     factors: Tensor | None  # (E,) how many edges each stands for: d / k
     columns: list[Tensor] | None = None  # (E, ...) what else is known of edges that another worker drew
-
-
-class Pairs(NamedTuple):
-    """(F * R,) for each pair of node and relation: where its edges start, how many there are and are drawn."""
-
-    start: Tensor
-    degree: Tensor
-    drawn: Tensor
 
 
 def draw_edges(
@@ -298,7 +296,9 @@ def draw_edges(
     places += torch.arange(num_drawn, device=device)
     cut = (degree > count).logical_and_(count > 0).nonzero().squeeze(1)  # pairs of which not all edges are drawn
     if len(cut):
-        words = _words(nodes, owners, roots, seeds).index_select(0, cut)
+        if owners is not None:
+            nodes = nodes ^ (hash32(roots, seeds[0]).index_select(0, owners) << 31)
+        words = torch.stack([hash32(nodes, seed) for seed in seeds[1:]], dim=1).flatten().index_select(0, cut)
         num_chosen = count.index_select(0, cut)
         # Of several relations, one that is taken whole may be wider than what is chosen from.
         width = int(num_chosen.max()) if num_relations > 1 else fan_outs[0]
@@ -320,10 +320,3 @@ def draw_edges(
         pairs if num_relations == 1 else pairs // num_relations,
         factors,
     )
-
-
-def _words(nodes: Tensor, owners: Tensor | None, roots: Tensor | None, seeds: list[int]) -> Tensor:
-    """(F * R,) the hash that the draws of each pair are made from."""
-    if owners is not None:
-        nodes = nodes ^ (hash32(roots, seeds[0]).index_select(0, owners) << 31)
-    return torch.stack([hash32(nodes, seed) for seed in seeds[1:]], dim=1).flatten()

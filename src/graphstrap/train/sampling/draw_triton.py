@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from graphstrap.ops._triton.launch import IS_AVAILABLE, launch
-from graphstrap.train.sampling.draw import Drawn, NeighborIndex, Pairs
+from graphstrap.train.sampling.draw import Drawn, NeighborIndex
 
 __all__ = ["IS_AVAILABLE", "MAX_WIDTH", "draw_edges"]
 
@@ -124,8 +124,8 @@ def draw_edges(
     num_pairs = len(nodes) * num_relations
     on_device = torch.tensor([*seeds, *fan_outs], device=device)
     seed_table, fan_out_table = on_device[: len(seeds)], on_device[len(seeds) :]
-    pairs = _count(index, nodes, fan_out_table, before)
-    ends = pairs.drawn.cumsum(0)
+    starts, degrees, counts = _count(index, nodes, fan_out_table, before)
+    ends = counts.cumsum(0)
     num_drawn = int(ends[-1]) if num_pairs else 0
     edges, sources, into_rows = (torch.empty(num_drawn, dtype=torch.int64, device=device) for _ in range(3))
     factors = torch.empty(num_drawn, device=device) if with_factors else None
@@ -138,9 +138,9 @@ def draw_edges(
             nodes if owners is None else owners,
             nodes if roots is None else roots,
             seed_table,
-            pairs.start,
-            pairs.degree,
-            pairs.drawn,
+            starts,
+            degrees,
+            counts,
             ends,
             edges if index.order is None else index.order,
             index.sources,
@@ -157,14 +157,17 @@ def draw_edges(
             num_slots=num_slots,
             num_lanes=num_lanes,
         )
-    counts = pairs.drawn if num_relations == 1 else pairs.drawn.view(-1, num_relations).sum(1)
-    return Drawn(counts, edges, sources, into_rows, factors)
+    of_rows = counts if num_relations == 1 else counts.view(-1, num_relations).sum(1)
+    return Drawn(of_rows, edges, sources, into_rows, factors)
 
 
-def _count(index: NeighborIndex, nodes: Tensor, fan_outs: Tensor, before: Tensor | None) -> Pairs:
+def _count(
+    index: NeighborIndex, nodes: Tensor, fan_outs: Tensor, before: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(F * R,) for each pair of node and relation: where its edges start, how many there are and are drawn."""
     if before is not None:
         start, degree = index.segments(nodes, before)
-        return Pairs(start.flatten(), degree.flatten(), torch.minimum(degree, fan_outs).flatten())
+        return start.flatten(), degree.flatten(), torch.minimum(degree, fan_outs).flatten()
     num_pairs = len(nodes) * index.num_relations
     start, degree, count = (torch.empty(num_pairs, dtype=torch.int64, device=nodes.device) for _ in range(3))
     if num_pairs:
@@ -180,4 +183,4 @@ def _count(index: NeighborIndex, nodes: Tensor, fan_outs: Tensor, before: Tensor
             index.num_relations,
             has_ends=index.ends is not None,
         )
-    return Pairs(start, degree, count)
+    return start, degree, count

@@ -16,8 +16,8 @@ is sampled hop by hop.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,39 +35,24 @@ _MOST_CAPTURED = 4
 # mypy: disable-error-code="untyped-decorator, no-untyped-def"
 
 
-@dataclass(frozen=True, eq=False)
-class Buffers:
-    """Room for a batch, and for what it is made with."""
+class _Buffers:
+    """Room for a batch, and for what it is made with; `sizes` are the most nodes that 0, 1, ... hops may find."""
 
-    roots: Tensor
-    seeds: Tensor  # (H,)
-    ends: Tensor  # (2 H + 2,)
-    nodes: Tensor
-    edges: Tensor
-    sources: Tensor
-    indices: Tensor
-    factors: Tensor
-    missing: Tensor
-    indptr: Tensor
-    starts: Tensor
-    degrees: Tensor
-    counts: Tensor
-    sums: Tensor
-    marks: Tensor
-    ranks: Tensor
+    def __init__(self, sizes: list[int], device: torch.device, *, with_factors: bool) -> None:
+        def room(size: int, dtype: torch.dtype = torch.int64) -> Tensor:
+            return torch.empty(size, dtype=dtype, device=device)
 
-
-@dataclass(frozen=True, eq=False)
-class Drawn:
-    """A batch's arrays, cut to size, and its sizes hop by hop."""
-
-    nodes: Tensor
-    edges: Tensor
-    indices: Tensor
-    indptr: Tensor
-    factors: Tensor | None
-    missing: Tensor | None
-    hop_offsets: tuple[int, ...]
+        num_nodes, num_edges, num_hops = sum(sizes), sum(sizes[1:]), len(sizes) - 1
+        self.roots, self.seeds = room(sizes[0]), room(num_hops)
+        self.ends = torch.zeros(2 * num_hops + 2, dtype=torch.int64, device=device)
+        self.ends[0] = sizes[0]
+        self.nodes, self.missing = room(num_nodes), room(num_nodes, torch.float32)
+        self.indptr = torch.zeros(num_nodes + 1, dtype=torch.int64, device=device)
+        self.edges, self.sources = room(num_edges), room(num_edges)
+        self.indices = room(num_edges, torch.int32)
+        self.factors = room(num_edges if with_factors else 1, torch.float32)
+        self.starts, self.degrees, self.counts, self.sums = (room(sizes[-2]) for _ in range(4))
+        self.marks, self.ranks = room(sizes[-1]), room(sizes[-1])
 
 
 class FusedSampler:
@@ -76,7 +61,7 @@ class FusedSampler:
     def __init__(self, graph: Graph, fan_outs: list[int], *, places: Tensor, unbiased: bool) -> None:
         self.graph, self.fan_outs, self.places, self.unbiased = graph, fan_outs, places, unbiased
         self._seen: set[int] = set()
-        self._captured: dict[int, tuple[Buffers, torch.cuda.CUDAGraph]] = {}
+        self._captured: dict[int, tuple[_Buffers, torch.cuda.CUDAGraph]] = {}
 
     @staticmethod
     def can(graph: Graph, fan_outs: list[list[int]]) -> bool:
@@ -91,34 +76,29 @@ class FusedSampler:
     def has_room(self, num_roots: int) -> bool:
         return num_roots > 0 and sum(self.sizes(num_roots)) <= MOST_NODES
 
-    def sample(self, roots: Tensor, seed: int) -> Drawn:
-        """The batch around different roots; `seed` is that of the step."""
+    def sample(self, roots: Tensor, seed: int) -> dict[str, Any]:
+        """The columns of the batch around different roots (see `make_batch`); `seed` is that of the step."""
         seeds = torch.tensor([child_seed(seed, hop, 0) for hop in range(len(self.fan_outs))])
-        if not roots.is_cuda:
-            return self._eager(roots, seeds)
-        seeds = seeds.pin_memory().to(roots.device, non_blocking=True)
+        if roots.is_cuda:
+            seeds = seeds.pin_memory().to(roots.device, non_blocking=True)
         size = len(roots)
-        if size not in self._seen:  # kernels are compiled by a first run
-            self._seen.add(size)
-            return self._eager(roots, seeds)
-        if size not in self._captured and len(self._captured) < _MOST_CAPTURED:
+        # The first batch of a size is not captured: it compiles the kernels.
+        if roots.is_cuda and size in self._seen and size not in self._captured and len(self._captured) < _MOST_CAPTURED:
             self._captured[size] = self._capture(size)
-        if size not in self._captured:
-            return self._eager(roots, seeds)
-        buffers, replay = self._captured[size]
+        self._seen.add(size)
+        buffers, replay = self._captured.get(size) or (self._allocate(size), None)
         buffers.roots.copy_(roots, non_blocking=True)
         buffers.seeds.copy_(seeds, non_blocking=True)
-        replay.replay()
-        return self._cut(buffers, copied=True)
+        if replay is None:
+            self._run(buffers)
+        else:
+            replay.replay()
+        return self._cut(buffers, copied=replay is not None)
 
-    def _eager(self, roots: Tensor, seeds: Tensor) -> Drawn:
-        buffers = self._allocate(len(roots))
-        buffers.roots.copy_(roots)
-        buffers.seeds.copy_(seeds)
-        self._run(buffers)
-        return self._cut(buffers, copied=False)
+    def _allocate(self, num_roots: int) -> _Buffers:
+        return _Buffers(self.sizes(num_roots), self.graph.device, with_factors=self.unbiased)
 
-    def _capture(self, size: int) -> tuple[Buffers, torch.cuda.CUDAGraph]:
+    def _capture(self, size: int) -> tuple[_Buffers, torch.cuda.CUDAGraph]:
         buffers, replay = self._allocate(size), torch.cuda.CUDAGraph()
         stream = torch.cuda.Stream(self.graph.device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(self.graph.device))
@@ -127,35 +107,7 @@ class FusedSampler:
         torch.cuda.current_stream(self.graph.device).wait_stream(stream)
         return buffers, replay
 
-    def _allocate(self, num_roots: int) -> Buffers:
-        device, sizes = self.graph.device, self.sizes(num_roots)
-        num_nodes, num_edges, num_hops = sum(sizes), sum(sizes[1:]), len(self.fan_outs)
-
-        def room(size: int, dtype: torch.dtype = torch.int64) -> Tensor:
-            return torch.empty(size, dtype=dtype, device=device)
-
-        ends = torch.zeros(2 * num_hops + 2, dtype=torch.int64, device=device)
-        ends[0] = num_roots
-        return Buffers(
-            roots=room(num_roots),
-            seeds=room(num_hops),
-            ends=ends,
-            nodes=room(num_nodes),
-            edges=room(num_edges),
-            sources=room(num_edges),
-            indices=room(num_edges, torch.int32),
-            factors=room(num_edges if self.unbiased else 1, torch.float32),
-            missing=room(num_nodes, torch.float32),
-            indptr=torch.zeros(num_nodes + 1, dtype=torch.int64, device=device),
-            starts=room(sizes[-2]),
-            degrees=room(sizes[-2]),
-            counts=room(sizes[-2]),
-            sums=room(sizes[-2]),
-            marks=room(sizes[-1]),
-            ranks=room(sizes[-1]),
-        )
-
-    def _run(self, b: Buffers) -> None:
+    def _run(self, b: _Buffers) -> None:
         """Every kernel of a batch, in order; nothing waits for the device."""
         graph, num_hops = self.graph, len(self.fan_outs)
         sizes = self.sizes(len(b.roots))
@@ -200,7 +152,7 @@ class FusedSampler:
             block=_BLOCK,
         )
 
-    def _cut(self, b: Buffers, *, copied: bool) -> Drawn:
+    def _cut(self, b: _Buffers, *, copied: bool) -> dict[str, Any]:
         """What of the buffers is used; as copies where they are to be used again."""
         ends, num_hops = b.ends.tolist(), len(self.fan_outs)  # the one wait
         num_nodes, num_edges = ends[num_hops], ends[-1]
@@ -208,15 +160,15 @@ class FusedSampler:
         def cut(tensor: Tensor, size: int) -> Tensor:
             return tensor[:size].clone() if copied else tensor[:size]
 
-        return Drawn(
-            cut(b.nodes, num_nodes),
-            cut(b.edges, num_edges),
-            cut(b.indices, num_edges),
-            cut(b.indptr, num_nodes + 1),
-            cut(b.factors, num_edges) if self.unbiased else None,
-            cut(b.missing, num_nodes) if self.unbiased else None,
-            tuple(ends[: num_hops + 1]),
-        )
+        return {
+            "nodes": cut(b.nodes, num_nodes),
+            "edges": cut(b.edges, num_edges),
+            "indptr": cut(b.indptr, num_nodes + 1),
+            "indices": cut(b.indices, num_edges),
+            "edge_weights": cut(b.factors, num_edges) if self.unbiased else None,
+            "missing_degrees": cut(b.missing, num_nodes) if self.unbiased else None,
+            "hop_offsets": tuple(ends[: num_hops + 1]),
+        }
 
 
 if IS_AVAILABLE:

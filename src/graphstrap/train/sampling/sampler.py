@@ -19,6 +19,7 @@ Cost of a batch: O(edges drawn), whatever the degrees; the scratch table takes 4
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import torch
@@ -60,25 +61,24 @@ class Sampler:
     ) -> None:
         if by_time and not disjoint:
             raise InputError("sampling by time is per root: set sampling.disjoint = true with sampling.by_time")
-        if by_time and graph.node_times is None:
-            raise InputError("sampling by time needs a time for every node: give a time column, or by_time = false")
         self.graph, self.disjoint, self.by_time, self.unbiased = graph, disjoint, by_time, unbiased
-        self.index = NeighborIndex.of(graph, with_times=by_time)
-        self._set_fan_outs(fan_outs)
+        self.index, self._weights = self._make_index(), graph.edge_weights
+        self.fan_outs = [_fan_out_row(graph, entry) for entry in fan_outs]
+        # The relations that any hop draws from, None for all; the others are as if they were not there.
+        is_drawn = [any(column) for column in zip(*self.fan_outs, strict=True)]
+        self.relations = None if all(is_drawn) else [relation for relation, drawn in enumerate(is_drawn) if drawn]
         self._degrees: Tensor | None = None
         self._weight_starts: Tensor | None = None
-        self.fused: FusedSampler | None = None
-        if self.places_table is not None and graph.device.type == "cuda" and FusedSampler.can(graph, self.fan_outs):
-            row = [fan_outs[0] for fan_outs in self.fan_outs]
-            self.fused = FusedSampler(graph, row, places=self.places_table, unbiased=unbiased)
-
-    def _set_fan_outs(self, fan_outs: FanOuts) -> None:
-        graph = self.graph
-        self.fan_outs = [fan_out_row(graph, entry) for entry in fan_outs]
-        self.relations, self.leaves_out = sampled_relations(self.fan_outs), leaves_out(self.fan_outs)
         self.places_table: Tensor | None = None
-        if not self.disjoint:
-            self.places_table = torch.full((graph.num_nodes,), NOT_FOUND, dtype=torch.int32, device=graph.device)
+        self.fused: FusedSampler | None = None
+        if not disjoint:
+            places = torch.full((graph.num_nodes,), NOT_FOUND, dtype=torch.int32, device=graph.device)
+            self.places_table = places
+            if graph.device.type == "cuda" and FusedSampler.can(graph, self.fan_outs):
+                self.fused = FusedSampler(graph, [row[0] for row in self.fan_outs], places=places, unbiased=unbiased)
+
+    def _make_index(self) -> NeighborIndex:
+        return NeighborIndex.of(self.graph, with_times=self.by_time)
 
     def sample(self, roots: Tensor, *, seed: int, step: int = 0, are_distinct: bool = False) -> Graph:
         """The batch around these nodes, without features or labels: see `Gatherer`.
@@ -88,37 +88,21 @@ class Sampler:
         roots = roots.to(self.graph.device)
         step_seed = child_seed(seed, SAMPLING_BRANCH, step)
         if self.fused is not None and are_distinct and self.fused.has_room(len(roots)):
-            whole = self.fused.sample(roots, step_seed)
-            return make_batch(
-                self.graph,
-                nodes=whole.nodes,
-                edges=whole.edges,
-                indptr=whole.indptr,
-                indices=whole.indices,
-                weights=whole.factors,
-                num_roots=len(roots),
-                missing_degrees=whole.missing,
-                hop_offsets=whole.hop_offsets,
-            )
+            return make_batch(self.graph, num_roots=len(roots), **self.fused.sample(roots, step_seed))
         owners = torch.arange(len(roots), device=roots.device) if self.disjoint else None
         limits = self._time_limits(roots) if self.by_time else None
         num_nodes, check = self.graph.num_nodes, not are_distinct
-        with Found(roots, owners, places=self.places_table, num_nodes=num_nodes, check=check) as found:
-            hops, frontier = [], slice(0, len(roots))
+        with closing(Found(roots, owners, places=self.places_table, num_nodes=num_nodes, check=check)) as found:
+            hops = []
             for hop, fan_outs in enumerate(self.fan_outs):
-                nodes, owners = found.nodes(frontier)
+                nodes, owners = found.frontier
                 hop_seed = child_seed(step_seed, hop)
                 seeds = [hop_seed, *(child_seed(hop_seed, relation) for relation in range(self.index.num_relations))]
                 before = _of_owners(limits, owners)
                 drawn = self._draw(nodes, fan_outs, seeds=seeds, owners=owners, roots=roots, before=before)
                 places = found.add(drawn.sources, None if owners is None else owners.index_select(0, drawn.rows))
                 hops.append(Hop(drawn, places))
-                frontier = slice(frontier.stop, found.num_nodes)
-            missing = None
-            if self.unbiased:
-                nodes, owners = found.nodes(None if self.leaves_out else frontier)
-                degrees = self._degrees_of(nodes, _of_owners(limits, owners))
-                missing = missing_degrees(degrees, hops, num_nodes=found.num_nodes)
+            missing = self._missing_degrees(found, hops, limits) if self.unbiased else None
             return self._assemble(found, hops, num_roots=len(roots), missing_degrees=missing)
 
     def _time_limits(self, roots: Tensor) -> Tensor:
@@ -133,17 +117,28 @@ class Sampler:
         way = draw_triton.draw_edges if nodes.is_cuda and draw_triton.IS_AVAILABLE and is_narrow else draw_edges
         return way(self.index, nodes, fan_outs, with_factors=self.unbiased, **more)
 
+    def _missing_degrees(self, found: Found, hops: list[Hop], limits: Tensor | None) -> Tensor:
+        """(N,) the degrees of nodes that have no edges in the batch, 0 for all others."""
+        only_the_last_lack_edges = all(all(row) for row in self.fan_outs)
+        nodes, owners = found.frontier if only_the_last_lack_edges else found.nodes
+        degrees = self._degrees_of(nodes, _of_owners(limits, owners))
+        missing = torch.cat([degrees.new_zeros(found.num_nodes - len(degrees)), degrees])
+        if len(degrees) == found.num_nodes and hops:
+            counts = torch.cat([hop.drawn.counts for hop in hops])
+            missing[: len(counts)].masked_fill_(counts > 0, 0.0)
+        return missing
+
     def _degrees_of(self, nodes: Tensor, before: Tensor | None) -> Tensor:
         """(F,) how many edges of the relations that are sampled go into each node, or what they weigh."""
-        weights = self.graph.edge_weights
+        weights, indptr = self._weights, self.index.indptr
         if before is not None or self.relations is not None:
             if weights is not None and self._weight_starts is None:
                 self._weight_starts = self.index.weight_starts(weights)
             return self.index.degrees(nodes, before, self._weight_starts, self.relations)
         if self._degrees is None:
-            sums = None if weights is None else torch.segment_reduce(weights, "sum", offsets=self.graph.indptr)
-            self._degrees = self.graph.in_degrees.float() if sums is None else sums
-        return self._degrees.index_select(0, nodes)
+            sums = None if weights is None else torch.segment_reduce(weights, "sum", offsets=indptr)
+            self._degrees = indptr.diff().float() if sums is None else sums
+        return self._degrees.index_select(0, self.index.places_of(nodes))
 
     def _assemble(self, found: Found, hops: list[Hop], *, num_roots: int, missing_degrees: Tensor | None) -> Graph:
         return assemble(self.graph, found, hops, num_roots=num_roots, missing_degrees=missing_degrees)
@@ -154,7 +149,7 @@ def _of_owners(limits: Tensor | None, owners: Tensor | None) -> Tensor | None:
     return None if limits is None or owners is None else limits.index_select(0, owners)
 
 
-def fan_out_row(graph: Graph, entry: int | Mapping[str, int]) -> list[int]:
+def _fan_out_row(graph: Graph, entry: int | Mapping[str, int]) -> list[int]:
     """One hop's fan-out for every relation of a graph."""
     if isinstance(entry, int):
         row = [entry] * num_relations_of(graph)
@@ -168,24 +163,3 @@ def fan_out_row(graph: Graph, entry: int | Mapping[str, int]) -> list[int]:
     if min(row) < 0:
         raise InputError(f"fan-outs are numbers from 0 up, got {entry!r}")
     return row
-
-
-def sampled_relations(fan_outs: Sequence[Sequence[int]]) -> list[int] | None:
-    """Those that any hop draws from; None where it is all of them. The others are as if they were not there."""
-    drawn = [any(column) for column in zip(*fan_outs, strict=True)]
-    return None if all(drawn) else [relation for relation, is_drawn in enumerate(drawn) if is_drawn]
-
-
-def leaves_out(fan_outs: Sequence[Sequence[int]]) -> bool:
-    """Whether inner nodes may have edges of which none is drawn."""
-    return not all(all(row) for row in fan_outs)
-
-
-def missing_degrees(degrees: Tensor, hops: Sequence[Hop], *, num_nodes: int) -> Tensor:
-    """(N,) the degrees of nodes that have no edges in the batch, 0 for all others; `degrees` are those of the last
-    nodes, or of all."""
-    missing = torch.cat([degrees.new_zeros(num_nodes - len(degrees)), degrees])
-    if len(degrees) == num_nodes and hops:
-        counts = torch.cat([hop.drawn.counts for hop in hops])
-        missing[: len(counts)].masked_fill_(counts > 0, 0.0)
-    return missing

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import accumulate
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -47,26 +46,22 @@ class Found:
             order = torch.arange(len(roots), dtype=torch.int32, device=roots.device)
             places.scatter_reduce_(0, roots, order, "amin")
             if check and not bool((places.index_select(0, roots) == order).all()):
-                self._clear()
+                self.close()
                 raise ValueError("roots must be different nodes; with disjoint=True the same one may come twice")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._clear()
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """The number of nodes within 0, 1, 2, ... hops."""
         return tuple(accumulate(len(nodes) for nodes in self._nodes))
 
-    def nodes(self, frontier: slice | None = None) -> tuple[Tensor, Tensor | None]:
-        """Global ids of all nodes, or of the last ones, and for each the number of the root that it belongs to."""
-        if frontier is None:
-            return torch.cat(self._nodes), torch.cat(self._owners) if self._owners else None
-        assert frontier.stop == self.num_nodes
-        assert frontier.start == self.num_nodes - len(self._nodes[-1])
+    @property
+    def nodes(self) -> tuple[Tensor, Tensor | None]:
+        """Global ids of all nodes, and for each the number of the root that it belongs to."""
+        return torch.cat(self._nodes), torch.cat(self._owners) if self._owners else None
+
+    @property
+    def frontier(self) -> tuple[Tensor, Tensor | None]:
+        """The same of those that were added last."""
         return self._nodes[-1], self._owners[-1] if self._owners else None
 
     def add(self, nodes: Tensor, owners: Tensor | None) -> Tensor:
@@ -92,7 +87,7 @@ class Found:
         return new, table.index_select(0, nodes)
 
     def _add_disjoint(self, nodes: Tensor, owners: Tensor) -> tuple[Tensor, Tensor]:
-        known, known_owners = self.nodes()
+        known, known_owners = self.nodes
         assert known_owners is not None
         keys = torch.cat([known_owners * self._stride + known, owners * self._stride + nodes])
         ordered, order = torch.sort(keys, stable=True)
@@ -105,7 +100,8 @@ class Found:
         renumbered[len(known) :] = is_first.long().cumsum(0) + (len(known) - 1)
         return is_first, renumbered.index_select(0, firsts[len(known) :]).int()
 
-    def _clear(self) -> None:
+    def close(self) -> None:
+        """Give the table of places back as it was."""
         if self._places is not None:
             for nodes in self._nodes:
                 self._places.index_fill_(0, nodes, NOT_FOUND)
@@ -113,7 +109,7 @@ class Found:
 
 def assemble(graph: Graph, found: Found, hops: list[Hop], *, num_roots: int, missing_degrees: Tensor | None) -> Graph:
     """The batch as a graph: roots first; where nodes have types, type by type, roots first within each."""
-    nodes, owners = found.nodes()
+    nodes, owners = found.nodes
     edges = _join([hop.drawn.edges for hop in hops], nodes)
     counts = _join([hop.drawn.counts for hop in hops], nodes)
     counts = torch.cat([counts, counts.new_zeros(len(nodes) - len(counts))])
@@ -141,7 +137,7 @@ def assemble(graph: Graph, found: Found, hops: list[Hop], *, num_roots: int, mis
         edges=edges,
         indptr=row_starts(counts),
         indices=indices,
-        weights=weights,
+        edge_weights=weights,
         num_roots=num_roots,
         missing_degrees=missing_degrees,
         hop_offsets=found.sizes if root_places is None else (),
@@ -151,45 +147,23 @@ def assemble(graph: Graph, found: Found, hops: list[Hop], *, num_roots: int, mis
     )
 
 
-def make_batch(
-    graph: Graph,
-    *,
-    nodes: Tensor,
-    edges: Tensor,
-    indptr: Tensor,
-    indices: Tensor,
-    weights: Tensor | None,
-    num_roots: int,
-    missing_degrees: Tensor | None,
-    hop_offsets: tuple[int, ...],
-    type_offsets: tuple[int, ...] = (),
-    owners: Tensor | None = None,
-    root_places: Tensor | None = None,
-) -> Graph:
-    """A batch with what the graph knows of its nodes and edges beside features and labels."""
+def make_batch(graph: Graph, *, nodes: Tensor, edges: Tensor, **drawn: Any) -> Graph:
+    """A batch of what was drawn, with what the graph knows of its nodes and edges beside features and labels."""
     return Graph(
-        indptr=indptr,
-        indices=indices,
         features=(None,) * len(graph.features),
-        type_offsets=type_offsets,
         node_types=graph.node_types,
         class_names=graph.class_names,
         node_times=_pick(graph.node_times, nodes),
         edge_types=_pick(graph.edge_types, edges),
         edge_type_names=graph.edge_type_names,
-        edge_weights=weights,
         edge_times=_pick(graph.edge_times, edges),
         edge_columns=_pick(graph.edge_columns, edges),
         edge_column_names=graph.edge_column_names,
         node_ids=nodes,
         edge_ids=edges,
-        num_roots=num_roots,
-        root_places=root_places,
-        owners=owners,
-        missing_degrees=missing_degrees,
-        hop_offsets=hop_offsets,
         feature_names=graph.feature_names,
         name=graph.name,
+        **drawn,
     )
 
 
@@ -207,6 +181,13 @@ def _pick(column: Tensor | None, rows: Tensor) -> Tensor | None:
 
 def _join(tensors: list[Tensor], like: Tensor) -> Tensor:
     return torch.cat(tensors) if tensors else like.new_zeros(0)
+
+
+def rows_to(rows: Features, device: torch.device) -> Features:
+    """Rows on the device where they are to be used."""
+    if isinstance(rows, SparseMatrix):
+        return rows.map(lambda tensor: tensor.to(device, non_blocking=True))
+    return rows.to(device, non_blocking=True)
 
 
 class Gatherer:
@@ -237,7 +218,7 @@ class Gatherer:
         """The batch with its features and labels, on the device where it is to be used."""
         assert batch.node_ids is not None
         nodes, labels = batch.node_ids, self.graph.labels
-        moved = to_device(batch, self.device)
+        moved = batch.to(self.device)
         features = []
         for t, block in enumerate(self.blocks):
             rows = nodes[batch.type_offsets[t] : batch.type_offsets[t + 1]] - self.graph.type_offsets[t]
@@ -268,10 +249,7 @@ class _FeatureRows:
 
     def _take_raw(self, rows: Tensor) -> Features:
         if not isinstance(self.raw, Tensor):
-            taken = take_rows(self.raw, rows)
-            if isinstance(taken, SparseMatrix):
-                return taken.map(lambda tensor: tensor.to(self.device, non_blocking=True))
-            return taken.to(self.device, non_blocking=True)
+            return rows_to(take_rows(self.raw, rows), self.device)
         if self.hot is None:
             return self._fetch(self.raw, rows)
         places = self.hot_places.index_select(0, rows)
@@ -288,8 +266,3 @@ class _FeatureRows:
         staged = torch.empty(len(rows), matrix.shape[1], dtype=matrix.dtype, pin_memory=True)
         torch.index_select(matrix, 0, rows, out=staged)
         return staged.to(self.device, non_blocking=True)
-
-
-def to_device(batch: Graph, device: torch.device) -> Graph:
-    """A batch where it is to be used."""
-    return batch if batch.device == device else batch.to(device)
