@@ -86,9 +86,8 @@ def _existing(folders: list[Path], *, of: Path) -> list[Path]:
     """These run folders, all of which must be there."""
     missing = [one.name for one in folders if not one.is_dir()]
     if missing:
-        raise InputError(
-            f"{of} was interrupted before all of its runs began ({', '.join(missing)}): delete it, fit again"
-        )
+        names = ", ".join(missing)
+        raise InputError(f"{of} was interrupted before all of its runs began ({names}): delete it, fit again")
     return folders
 
 
@@ -253,6 +252,7 @@ def answer_together(members: Iterable[tuple[Embedder, Graph]], *, nodes: Any = N
     ids: Any = None
     number = 0
     for model, graph in members:
+        number += 1
         if nodes is None:
             own = model.predict(graph)
         else:
@@ -267,7 +267,6 @@ def answer_together(members: Iterable[tuple[Embedder, Graph]], *, nodes: Any = N
             )
         else:
             total = replace(total, probabilities=total.probabilities + own.probabilities)
-        number += 1
     if total is None:
         raise InputError("an ensemble needs at least one model")
     mean = total.probabilities / number

@@ -33,11 +33,10 @@ def evaluate(
 ) -> None:
     """Evaluate a run from its graph's labels, or from hidden edges (links). The protocol is always named."""
     from graphstrap.api.ensemble import evaluate_runs, seed_folders
-    from graphstrap.api.estimator import random_init
+    from graphstrap.api.estimator import baselines_of
     from graphstrap.evaluation.protocols import SAW_LABELS, has_seen_test_labels
     from graphstrap.evaluation.protocols import evaluate as evaluate_embeddings
     from graphstrap.evaluation.registry import find_protocol, pool_evaluations
-    from graphstrap.nn.features import raw_features
 
     chosen = find_protocol(protocol)
     folders = seed_folders(folder) or [folder]
@@ -74,12 +73,8 @@ def evaluate(
             o.note(
                 "note: one of the two classes is rare, and accuracy hardly asks for it: see --protocol auc", quiet=quiet
             )
-    rows = {}
-    if baselines and (raw := raw_features(graph)) is not None:
-        rows["raw features"] = evaluate_embeddings(raw, graph, protocol=protocol, num_runs=runs)
-    if baselines:
-        untrained = random_init(graph, model.recipe_, seed=model.seed, device=device)
-        rows["random init"] = evaluate_embeddings(untrained, graph, protocol=protocol, num_runs=runs)
+    others = baselines_of(graph, model.recipe_, seed=model.seed, device=device) if baselines else {}
+    rows = {name: evaluate_embeddings(h, graph, protocol=protocol, num_runs=runs) for name, h in others.items()}
     appended = model.recipe_.encoder.own_features
     rows[model.recipe_.method.name + (" + own" if appended else "")] = result
     if len(by_seed) > 1:

@@ -72,21 +72,15 @@ def fit_together(
     x = torch.stack([pad(one.coordinates, (0, rank - one.coordinates.shape[1])) for one in axes])  # (B, N, R)
     num_entries = labels.numel() * num_classes * len(strengths[0])
     with threads_for(min(num_entries, MAX_ENTRIES) * rank), computing_in("fp32", x.device):
-        found = _follow(
-            x,
-            labels.to(x.device),
-            num_classes=num_classes,
-            strengths=x.new_tensor(strengths),
-            tolerance=tolerance,
-            max_steps=max_steps,
-        )
+        tensors = labels.to(x.device), x.new_tensor(strengths)
+        found = _follow(x, *tensors, num_classes=num_classes, tolerance=tolerance, max_steps=max_steps)
         return [
             weights[..., : one.directions.shape[1]] @ one.directions.T for weights, one in zip(found, axes, strict=True)
         ]
 
 
 def _follow(
-    x: Tensor, labels: Tensor, *, num_classes: int, strengths: Tensor, tolerance: float, max_steps: int
+    x: Tensor, labels: Tensor, strengths: Tensor, *, num_classes: int, tolerance: float, max_steps: int
 ) -> Tensor:
     """(B, S, K, R). As many strengths at once as memory allows; the next ones start from the last of them."""
     num_rows = x.shape[1]
@@ -177,7 +171,9 @@ def minimise(
         limits: (B, P) norms of the gradient at which to stop.
         start: (B, P, D).
     """
-    answer, rows = start.clone(), SingleRows.of(x)
+    single = x.float()
+    rows = SingleRows(single, single.transpose(1, 2).contiguous(), single.square())
+    answer = start.clone()
     scores = start @ x.transpose(1, 2)
     problems = _Problems(all_places(pulls), pulls, strengths[:, :, None], limits, start, scores, limits)
     problems = replace(problems, objectives=problems.objective(start, scores))
@@ -228,11 +224,6 @@ class SingleRows(NamedTuple):
     x: Tensor  # (B, N, D)
     transposed: Tensor  # (B, D, N)
     squares: Tensor  # (B, N, D)
-
-    @classmethod
-    def of(cls, x: Tensor) -> SingleRows:
-        single = x.float()
-        return cls(single, single.transpose(1, 2).contiguous(), single.square())
 
 
 def newton_step(rows: SingleRows, curvature: Tensor, *, gradient: Tensor, at_work: Tensor) -> Tensor:

@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from graphstrap.api.estimator import Embedder, random_init
+from graphstrap.api.estimator import Embedder, baselines_of
 from graphstrap.errors import InputError
 from graphstrap.evaluation.probe import fit_probe
 from graphstrap.evaluation.protocols import evaluate, has_seen_test_labels
 from graphstrap.evaluation.registry import Evaluation, find_protocol, pool_evaluations
-from graphstrap.evaluation.task import MIN_NODES, Array, Task, has_published_splits, published
+from graphstrap.evaluation.task import MIN_NODES, Array, Task, has_published_splits
 from graphstrap.graph import Graph
-from graphstrap.nn.features import raw_features
 from graphstrap.report.health import Gain
 
 PROTOCOLS = ("paper", "knn", "clustering")  # of a report for which nobody asked for others
@@ -96,11 +95,8 @@ def find_out(
     anew = [name for name in chosen if find_protocol(name).trains_anew]
     scores = Scores({})
     if len(anew) < len(chosen):
-        candidates: dict[str, Sequence[Any]] = {}
-        if (raw := raw_features(graph)) is not None:
-            candidates["raw features"] = [raw]
-        candidates["random init"] = [random_init(graph, model.recipe_, seed=model.seed, device=model.device)]
-        candidates[model.recipe_.method.name] = embeddings
+        others = baselines_of(graph, model.recipe_, seed=model.seed, device=model.device)
+        candidates = {**{name: [one] for name, one in others.items()}, model.recipe_.method.name: embeddings}
         by_labels = [name for name in chosen if name not in anew]
         scores = score(candidates, graph, executor=executor, protocols=by_labels, num_runs=num_runs)
     tables = {**scores.tables, **{name: find_protocol(name).score(model, graph, progress=False) for name in anew}}
@@ -141,9 +137,9 @@ def _by_links(model: Embedder, graph: Graph) -> Scores | None:
 def _usual(model: Embedder, graph: Graph) -> tuple[list[str], str]:
     """The protocols of a report for which nobody asked for others, and what is left out because it takes too long."""
     names, note, splits = [*(["auc"] if graph.splits is None and _is_one_rare(graph) else []), *PROTOCOLS], "", []
-    if has_published_splits(graph) and graph.labels is not None:
+    if has_published_splits(graph):
         try:
-            splits = published(graph.splits, np.flatnonzero(graph.labels.numpy() >= 0))
+            splits = Task.without_vectors(graph).published_splits("public")
         except InputError as error:
             note = str(error)
     if splits:
