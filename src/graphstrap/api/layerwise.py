@@ -73,10 +73,7 @@ def embed_layers(
     """(N, D) the encoder's embeddings of a prepared graph, in memory or, as several workers need it, as a memory map in
     `folder`. Of a graph in parts, the (n, D) embeddings of the part's own nodes; every worker calls this."""
     if not isinstance(encoder, GCN | MLP) or not has_layers(encoder):
-        raise InputError(
-            "layer-wise embedding knows the encoders gcn and mlp, without a norm over the graph: embed full or sampled "
-            "with this one"
-        )
+        raise InputError("layer-wise embedding knows gcn and mlp without a norm over the graph: embed full or sampled")
     encoder.eval()
     if isinstance(graph, Part):
         return PartLayerWork.of(encoder, graph, workers).embed()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from graphstrap.cli import _options as o
 from graphstrap.errors import InputError
@@ -19,13 +19,13 @@ _ONE_IS_RARE = 80.0  # the other class has more percent than this: where the rep
 
 def evaluate(
     folder: o.RunFolder,
-    protocol: Annotated[str, typer.Option(help=f"One of {o.PROTOCOL_NAMES}.")] = "paper",
+    protocol: Annotated[str, Option(help=f"One of {o.PROTOCOL_NAMES}.")] = "paper",
     runs: Annotated[
-        int | None, typer.Option(help="Number of random splits [default: 5; links: 1].", min=1, show_default=False)
+        int | None, Option(help="Number of random splits [default: 5; links: 1].", min=1, show_default=False)
     ] = None,
-    baselines: Annotated[bool, typer.Option(help="Also evaluate raw features and an untrained encoder.")] = True,
+    baselines: Annotated[bool, Option(help="Also evaluate raw features and an untrained encoder.")] = True,
     refit: Annotated[
-        bool, typer.Option(help="links: train anew without the hidden edges, or use the run's encoder, which saw them.")
+        bool, Option(help="links: train anew without the hidden edges, or use the run's encoder, which saw them.")
     ] = True,
     device: o.Device = "auto",
     as_json: o.AsJson = False,
@@ -70,9 +70,7 @@ def evaluate(
         largest = _largest_class(graph)
         print(f"{'largest class':14s} {largest:6.2f}")
         if graph.num_classes == 2 and largest > _ONE_IS_RARE:
-            o.note(
-                "note: one of the two classes is rare, and accuracy hardly asks for it: see --protocol auc", quiet=quiet
-            )
+            o.note("note: one of two classes is rare, and accuracy hardly asks for it: see --protocol auc", quiet=quiet)
     others = baselines_of(graph, model.recipe_, seed=model.seed, device=device) if baselines else {}
     rows = {name: evaluate_embeddings(h, graph, protocol=protocol, num_runs=runs) for name, h in others.items()}
     appended = model.recipe_.encoder.own_features
@@ -83,11 +81,8 @@ def evaluate(
     _print_rows(rows)
     raw_row = rows.get("raw features")
     if appended and raw_row is not None and raw_row.mean > result.mean + result.std:
-        o.note(
-            "note: raw features are better: fit again, with a node's own columns counting more: "
-            f"--set encoder.own_weight={4 * model.recipe_.encoder.own_weight:g}",
-            quiet=quiet,
-        )
+        setting = f"--set encoder.own_weight={4 * model.recipe_.encoder.own_weight:g}"
+        o.note(f"note: raw features are better: fit again, own columns counting more: {setting}", quiet=quiet)
     if appended:
         print(f"+ own: {model.model_.num_own_columns} columns of the node's own features stand beside the embedding")
 

@@ -102,9 +102,7 @@ def fit_probe(
     check_solver(solver)
     vectors, numbers = Vectors.of(h), label_numbers(labels)
     if len(numbers) != vectors.num_nodes:
-        raise InputError(
-            f"labels must have one entry for each of the {vectors.num_nodes} rows of h, got {len(numbers)}"
-        )
+        raise InputError(f"labels must have an entry for each of the {vectors.num_nodes} rows of h, got {len(numbers)}")
     train_nodes = _labelled(train, numbers, name="train")
     total = int(numbers.max()) + 1 if num_classes is None else num_classes
     val_nodes = train_nodes[:0] if val is None else _labelled(val, numbers, name="val")

@@ -50,9 +50,7 @@ class Vectors:
         elif not isinstance(source, Tensor):
             source = np.asarray(source)
         if len(source.shape) != 2 or 0 in source.shape:
-            raise InputError(
-                f"h must have one row per node and at least one column, got the shape {tuple(source.shape)}"
-            )
+            raise InputError(f"h must have one row per node and a column at least, got shape {tuple(source.shape)}")
         vectors = cls(source)
         vectors._check_finite(source.data if vectors.is_stored_sparse else source)
         return vectors

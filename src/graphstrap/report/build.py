@@ -17,6 +17,7 @@ from graphstrap.graph import Graph
 from graphstrap.io.files import atomic_write
 from graphstrap.io.source import Source
 from graphstrap.io.tables import read_ignored_columns
+from graphstrap.nn.model import class_names
 from graphstrap.report import embedding_map as maps
 from graphstrap.report import page as html
 from graphstrap.report.health import Gain, Health, check_health, join_health, praise
@@ -24,8 +25,6 @@ from graphstrap.report.scores import Knowledge, find_out, has_classes
 from graphstrap.report.series import join_charts, mean_records, training_series
 from graphstrap.run.folder import Run
 from graphstrap.run.recipe import Recipe
-
-_NUM_AT_ONCE = 2
 
 
 def write_report(
@@ -68,6 +67,7 @@ def write_report(
             header["notes"].insert(0, f"The map shows seed {run.info['seed']}.")
     score_of = dict(zip(scored, () if scores is None else scores.by_seed, strict=False))
     best, is_alone = None if scores is None else scores.best, len(logs) == 1
+    only_seed = None if is_alone else run.info["seed"]  # one of several seeds is named
     folder = run.folder.resolve()
     sections = {
         "title": html.escape(_title(run)),
@@ -78,7 +78,7 @@ def write_report(
         "seeds": "" if is_alone else html.seed_table(logs, healths, best, score_of),
         "no_map": "" if header is not None else html.NO_MAP,
         "scores": "" if scores is None else html.score_tables(scores.tables, scores.note),
-        "confusion": "" if known is None else _confusion(known, seed=None if is_alone else run.info["seed"]),
+        "confusion": "" if known is None else html.confusion_matrix(known.confusion, seed=only_seed),
         "recipe": html.recipe_settings(run, seeds=list(logs)),
         "statistics": html.data_statistics(run, None if known is None else known.graph),
         "environment": html.environment(run),
@@ -106,13 +106,6 @@ def _check(
     return healths, join_health(healths, praise(mean_records(list(logs.values())), size, average, of=every))
 
 
-def _confusion(known: Knowledge, *, seed: int | None) -> str:
-    found = known.confusion
-    if found is None:
-        return ""
-    return html.confusion_matrix(found.names, found.counts, accuracy=found.accuracy, mistakes=found.mistakes, seed=seed)
-
-
 def _columns(run: Run, known: Knowledge) -> list[maps.Column]:
     """What the map can be coloured by."""
     graph = known.graph
@@ -121,18 +114,13 @@ def _columns(run: Run, known: Knowledge) -> list[maps.Column]:
     found.insert(1 if found[0].title == "label" else 0, maps.cluster_column(known.h, num_clusters=num_clusters))
     if known.confusion is not None:
         predicted = known.confusion.predicted.astype(np.int32)
-        found.insert(2, maps.Column("predicted label", predicted, maps.class_names(graph)))
-    return found + _other_columns(run, graph)
-
-
-def _other_columns(run: Run, graph: Graph) -> list[maps.Column]:
-    """Columns of the user's nodes table that training did not read."""
+        found.insert(2, maps.Column("predicted label", predicted, class_names(graph)))
     saved = run.info["source"]
-    if not saved.get("nodes") or not saved.get("options", {}).get("ignore_columns"):
-        return []
-    options, limit = Source.from_dict(saved).options, maps.MAX_FEATURE_COLUMNS
-    texts = read_ignored_columns(saved["nodes"], graph.external_ids, options=options, limit=limit)
-    return [maps.text_column(title, column) for title, column in texts.items()]
+    if saved.get("nodes") and saved.get("options", {}).get("ignore_columns"):  # which training did not read
+        options, limit = Source.from_dict(saved).options, maps.MAX_FEATURE_COLUMNS
+        texts = read_ignored_columns(saved["nodes"], graph.external_ids, options=options, limit=limit)
+        found += [maps.text_column(title, column) for title, column in texts.items()]
+    return found
 
 
 def _title(run: Run) -> str:
@@ -148,32 +136,26 @@ def side_by_side() -> Iterator[Executor]:
     """Takes functions by `submit` and runs two at a time, each on half of the processor's cores: evaluation and layout
     are many small steps, of which a second core makes each hardly faster. With one core they run one after the other.
     """
-    _import_for_all()
-    num_threads = torch.get_num_threads()
-    num_at_once = min(_NUM_AT_ONCE, num_threads)
-    share = num_threads // num_at_once
-    torch.set_num_threads(share)
-    executor = ThreadPoolExecutor(num_at_once, initializer=_limit_threads, initargs=(share,))
-    try:
-        yield executor
-    finally:
-        executor.shutdown(cancel_futures=True)
-        torch.set_num_threads(num_threads)
-
-
-def _import_for_all() -> None:
-    """What work imports where it needs it: two threads that enter a package by different doors can each find a module
-    of it half made, so that one thread goes first."""
+    # Two threads that enter a package by different doors can each find a module of it half made: what both import
+    # where they need it is imported first.
     import sklearn.cluster
     import sklearn.linear_model
     import sklearn.metrics
     import sklearn.multiclass
     import sklearn.preprocessing  # noqa: F401
-
-
-def _limit_threads(num_threads: int) -> None:
-    """Of PyTorch, and of scikit-learn, which counts threads for itself."""
     from threadpoolctl import threadpool_limits
 
-    torch.set_num_threads(num_threads)
-    threadpool_limits(num_threads)
+    def limit_threads() -> None:  # of PyTorch, and of scikit-learn, which counts threads for itself
+        torch.set_num_threads(share)
+        threadpool_limits(share)
+
+    num_threads = torch.get_num_threads()
+    num_at_once = min(2, num_threads)
+    share = num_threads // num_at_once
+    torch.set_num_threads(share)
+    executor = ThreadPoolExecutor(num_at_once, initializer=limit_threads)
+    try:
+        yield executor
+    finally:
+        executor.shutdown(cancel_futures=True)
+        torch.set_num_threads(num_threads)

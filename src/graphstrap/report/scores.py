@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from graphstrap.evaluation.protocols import evaluate, has_seen_test_labels
 from graphstrap.evaluation.registry import Evaluation, find_protocol, pool_evaluations
 from graphstrap.evaluation.task import MIN_NODES, Array, Task, has_published_splits
 from graphstrap.graph import Graph
+from graphstrap.nn.model import class_names
 from graphstrap.report.health import Gain
 
 PROTOCOLS = ("paper", "knn", "clustering")  # of a report for which nobody asked for others
@@ -84,7 +86,11 @@ def find_out(
     """
     model, h = models[0], embeddings[0]
     if protocols is None and not has_classes(graph):
-        return Knowledge(graph, h, _by_links(model, graph), None)
+        if graph.num_edges <= MAX_LINKS:
+            with suppress(InputError):  # a graph that is too small to hide any edge has a report all the same
+                tables = {"links": find_protocol("links").score(model, graph, refit=False)}
+                return Knowledge(graph, h, Scores(tables), None)
+        return Knowledge(graph, h, None, None)
     for name in protocols or ():
         if has_seen_test_labels(model.recipe_, graph, protocol=name):
             raise InputError(
@@ -124,16 +130,6 @@ def why_no_classes(graph: Graph) -> str:
     return "" if len(np.unique(known)) >= 2 else "all labels are of one class"
 
 
-def _by_links(model: Embedder, graph: Graph) -> Scores | None:
-    """Hidden edges; a graph that is too small to hide any has a report all the same."""
-    if graph.num_edges > MAX_LINKS:
-        return None
-    try:
-        return Scores({"links": find_protocol("links").score(model, graph, refit=False)})
-    except InputError:
-        return None
-
-
 def _usual(model: Embedder, graph: Graph) -> tuple[list[str], str]:
     """The protocols of a report for which nobody asked for others, and what is left out because it takes too long."""
     names, note, splits = [*(["auc"] if graph.splits is None and _is_one_rare(graph) else []), *PROTOCOLS], "", []
@@ -171,31 +167,23 @@ def score(
     executor: Executor,
     protocols: Sequence[str],
     num_runs: int | None,
-    seed: int = 0,
 ) -> Scores:
     """Evaluate candidates, the trained one last, on at most `MAX_LABELLED` labelled nodes; a published split as it is.
 
     A candidate is one array of embeddings, or one for each seed; all are evaluated on the same splits.
     """
-    sampled, note = _sample_labels(graph, seed)
+    sampled, note = _sample_labels(graph)
     if num_runs is None:
         has_few = graph.labels is not None and int((graph.labels >= 0).sum()) < FEW_LABELLED
         num_runs = RUNS_OF_FEW if has_few else NUM_RUNS
     known = {name: find_protocol(name) for name in protocols}
-    graph_of = {
-        name: graph if one.uses_published_splits and graph.splits is not None else sampled
-        for name, one in known.items()
-    }
-    waiting = {
-        (protocol, name): [
-            executor.submit(
-                evaluate, h, graph_of[protocol], protocol=protocol, num_runs=1 if one.is_costly else num_runs, seed=seed
-            )
-            for h in arrays
-        ]
-        for protocol, one in known.items()
-        for name, arrays in candidates.items()
-    }
+    has_splits = graph.splits is not None
+    graph_of = {name: graph if one.uses_published_splits and has_splits else sampled for name, one in known.items()}
+    waiting = {}
+    for protocol, one in known.items():
+        options: dict[str, Any] = {"protocol": protocol, "num_runs": 1 if one.is_costly else num_runs}
+        for name, arrays in candidates.items():
+            waiting[protocol, name] = [executor.submit(evaluate, h, graph_of[protocol], **options) for h in arrays]
     found = {place: [one.result() for one in futures] for place, futures in waiting.items()}
     tables = {name: {other: pool_evaluations(found[name, other]) for other in candidates} for name in protocols}
     note = "" if all(one is graph for one in graph_of.values()) else note
@@ -203,10 +191,10 @@ def score(
     by_seed = tuple(one.mean for one in first[-1])
     if len(first) < 2 or first[-2][0].mean >= 98:
         return Scores(tables, note, by_seed)
-    several = known[protocols[0]].takes_several_labels
-    task = Task.without_vectors(graph_of[protocols[0]], seed=seed, several_labels=several)
-    num_tested = known[protocols[0]].num_tested(task)
-    return Scores(tables, note, by_seed, tuple(_gain(one, first[-2][0], num_tested) for one in first[-1]))
+    one = known[protocols[0]]
+    task = Task.without_vectors(graph_of[protocols[0]], several_labels=one.takes_several_labels)
+    num_tested = one.num_tested(task)
+    return Scores(tables, note, by_seed, tuple(_gain(trained, first[-2][0], num_tested) for trained in first[-1]))
 
 
 def _gain(trained: Evaluation, untrained: Evaluation, num_tested: int) -> Gain:
@@ -217,16 +205,16 @@ def _gain(trained: Evaluation, untrained: Evaluation, num_tested: int) -> Gain:
     return Gain(trained.mean - untrained.mean, error, num_tested)
 
 
-def confuse(h: Array, graph: Graph, *, seed: int = 0) -> Confusion:
+def confuse(h: Array, graph: Graph) -> Confusion:
     """Fit a probe on 10 % of the labels, choose C on 10 %, compare on the rest."""
-    sampled, _ = _sample_labels(graph, seed)
+    sampled, _ = _sample_labels(graph)
     assert sampled.labels is not None
     labels = sampled.labels.numpy()
-    order = np.random.default_rng(seed).permutation(np.flatnonzero(labels >= 0))
+    order = np.random.default_rng(0).permutation(np.flatnonzero(labels >= 0))
     train, val, test = np.split(order, [len(order) // 10, len(order) // 5])
-    probe = fit_probe(h, labels, train=train, val=val, seed=seed, num_classes=graph.num_classes)
+    probe = fit_probe(h, labels, train=train, val=val, num_classes=graph.num_classes)
     predicted = probe.predict(h)
-    names = graph.class_names or tuple(str(number) for number in range(graph.num_classes))
+    names = class_names(graph)
     counts = np.zeros((graph.num_classes, graph.num_classes), dtype=np.int64)
     np.add.at(counts, (labels[test], predicted[test]), 1)
     accuracy = 100.0 * float(np.trace(counts)) / max(1, len(test))
@@ -258,7 +246,7 @@ def _largest(names: Sequence[str], counts: Array) -> tuple[tuple[str, ...], Arra
     return (*(names[i] for i in order[:kept]), f"{len(order) - kept} others"), merged
 
 
-def _sample_labels(graph: Graph, seed: int) -> tuple[Graph, str]:
+def _sample_labels(graph: Graph) -> tuple[Graph, str]:
     """A graph with fewer labels for what draws nodes at random, and what to say of it."""
     if graph.labels is None or graph.labels.dim() != 1:
         return graph, ""
@@ -267,7 +255,7 @@ def _sample_labels(graph: Graph, seed: int) -> tuple[Graph, str]:
     if len(known) <= MAX_LABELLED:
         return graph, ""
     kept = np.full(len(labels), -1, dtype=np.int64)
-    chosen = np.random.default_rng(seed).permutation(known)[:MAX_LABELLED]
+    chosen = np.random.default_rng(0).permutation(known)[:MAX_LABELLED]
     kept[chosen] = labels[chosen]
     note = (
         f"random splits and clusters are of a random {MAX_LABELLED:,} of the {len(known):,} labelled nodes; "

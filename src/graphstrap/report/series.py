@@ -87,13 +87,12 @@ def mean_records(by_seed: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[st
         return [dict(record) for record in by_seed[0]]
     logs = [{record["step"]: record for record in records if "step" in record} for records in by_seed]
     steps = sorted(set.intersection(*(set(log) for log in logs)))
-    return [{**_means([log[step] for log in logs]), "step": step} for step in steps]
-
-
-def _means(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    names = [name for name, value in records[0].items() if isinstance(value, float)]
-    shared = [name for name in names if all(isinstance(record.get(name), float) for record in records)]
-    return {name: mean([record[name] for record in records]) for name in shared}
+    joined = []
+    for step in steps:
+        found = [log[step] for log in logs]
+        shared = [name for name in found[0] if all(isinstance(record.get(name), float) for record in found)]
+        joined.append({**{name: mean([record[name] for record in found]) for name in shared}, "step": step})
+    return joined
 
 
 def _at(chart: Chart, name: str, steps: Sequence[int]) -> list[float]:
