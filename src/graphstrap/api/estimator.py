@@ -120,8 +120,10 @@ class Embedder:
         if run is not None and workers.is_first:
             folder = self.create_run(Path(run), model, graph, source=source or {}, is_warm=start_from is not None)
         with removed_if_refused(None if folder is None else folder.folder, [folder]):
-            on: dict[str, Any] = {"device": resolve_device(self.device), "mirrors": mirrors}
-            [records] = train_models([model], graph, prepared, [folder], **on, progress=progress, workers=workers)
+            device = resolve_device(self.device)
+            [records] = train_models(
+                [model], graph, prepared, [folder], device=device, mirrors=mirrors, progress=progress, workers=workers
+            )
         self.learned(model, records, reasons)
         return self
 
@@ -199,12 +201,10 @@ class Embedder:
         """The estimator of an unfinished run, and its model as it was before training began."""
         known = run.info["graph"]
         labels = describe_labels(graph, run.recipe).get("labels")
-        for what, is_same in (
-            ("graph has", graph.has_fingerprint(known["fingerprint"])),
-            ("labels have", known.get("labels", labels) == labels),
-        ):
-            if not is_same:
-                raise InputError(f"the {what} changed since {run.folder} was started: fit it anew, into another folder")
+        changed = "labels have" if known.get("labels", labels) != labels else ""
+        changed = changed if graph.has_fingerprint(known["fingerprint"]) else "graph has"
+        if changed:
+            raise InputError(f"the {changed} changed since {run.folder} was started: fit it anew, into another folder")
         estimator = cls._of(run.recipe, seed=run.info["seed"], device=run.info["device"], where=run.folder)
         if run.info.get("warm_start"):
             return estimator, Model.load(run.folder, file_name=START_FILE)

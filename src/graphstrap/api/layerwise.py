@@ -246,18 +246,15 @@ class PartLayerWork(LayerWork):
 
     part: Part
     exchange: Exchange
-    num_blocks: int
 
     @classmethod
     def of(cls, encoder: GCN | MLP, part: Part, workers: Workers) -> PartLayerWork:
         """The work of one worker, which all of them begin together."""
         device = next(encoder.parameters()).device
-        num_blocks = most(-(-part.own.num_nodes // ROWS_PER_BLOCK), workers)
-        further: dict[str, Any] = {"part": part, "exchange": Exchange(workers), "num_blocks": num_blocks}
-        return cls(encoder, part.own, device, ROWS_PER_BLOCK, workers=workers, **further)
+        return cls(encoder, part.own, device, ROWS_PER_BLOCK, workers=workers, part=part, exchange=Exchange(workers))
 
     def blocks(self) -> Iterator[tuple[int, int]]:
-        for number in range(self.num_blocks):
+        for number in range(most(-(-self.graph.num_nodes // self.rows_per_block), self.workers)):
             first, last = number * self.rows_per_block, (number + 1) * self.rows_per_block
             yield min(first, self.graph.num_nodes), min(last, self.graph.num_nodes)
 
@@ -290,6 +287,8 @@ def _times(block: Block | None, weight: Tensor, first: int, last: int, device: t
     rows = take_rows(block, slice(first, last))
     if isinstance(rows, SparseMatrix):
         rows = rows.map(lambda tensor: tensor.to(device))
-        how: dict[str, Any] = {"mode": "sum", "per_sample_weights": rows.values, "include_last_offset": True}
-        return F.embedding_bag(rows.indices.long(), weight, rows.indptr, **how)
+        columns, values = rows.indices.long(), rows.values
+        return F.embedding_bag(
+            columns, weight, rows.indptr, mode="sum", per_sample_weights=values, include_last_offset=True
+        )
     return rows.to(device, weight.dtype) @ weight

@@ -12,7 +12,6 @@ from graphstrap.errors import InputError
 
 if TYPE_CHECKING:
     from graphstrap.evaluation.registry import Evaluation
-    from graphstrap.graph import Graph
 
 _ONE_IS_RARE = 80.0  # the other class has more percent than this: where the report takes auc by itself
 
@@ -67,7 +66,8 @@ def evaluate(
         o.print_json({**result.to_dict(), **warning, **(several if len(by_seed) > 1 else {})})
         return
     if baselines and result.metric == "accuracy":
-        largest = _largest_class(graph)
+        known = graph.labels[graph.labels >= 0]
+        largest = 100.0 * int(known.bincount().max()) / len(known)  # where every node is called by it
         print(f"{'largest class':14s} {largest:6.2f}")
         if graph.num_classes == 2 and largest > _ONE_IS_RARE:
             o.note("note: one of two classes is rare, and accuracy hardly asks for it: see --protocol auc", quiet=quiet)
@@ -85,15 +85,6 @@ def evaluate(
         o.note(f"note: raw features are better: fit again, own columns counting more: {setting}", quiet=quiet)
     if appended:
         print(f"+ own: {model.model_.num_own_columns} columns of the node's own features stand beside the embedding")
-
-
-def _largest_class(graph: Graph) -> float:
-    """What calling every node by the most frequent class would score, in percent."""
-    import torch
-
-    assert graph.labels is not None
-    known = graph.labels[graph.labels >= 0]
-    return 100.0 * float(torch.bincount(known).max()) / len(known)
 
 
 def _print_rows(rows: dict[str, Evaluation]) -> None:

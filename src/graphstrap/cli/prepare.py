@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +14,7 @@ from graphstrap.cli import _options as o
 from graphstrap.errors import InputError
 
 if TYPE_CHECKING:
+    from graphstrap.graph import Graph
     from graphstrap.io.store_format import Report
 
 
@@ -91,12 +92,9 @@ def _check(path: Path, *, quiet: bool) -> None:
     from graphstrap.io.parts import PartsInfo, is_parts, verify_parts
     from graphstrap.io.store import verify_store
 
+    verify: Callable[..., PartsInfo | Graph] = verify_parts if is_parts(path) else verify_store
     with _bars(quiet=quiet) as report:
-
-        def progress(done: int, total: int) -> None:
-            report("reading", done / max(1, total))
-
-        found = verify_parts(path, progress=progress) if is_parts(path) else verify_store(path, progress=progress)
+        found = verify(path, progress=lambda done, total: report("reading", done / max(1, total)))
     shown = f"{found.num_parts} parts of {found.info.name!r}" if isinstance(found, PartsInfo) else str(found)
     print(f"{path}: whole: {shown}")
 

@@ -31,6 +31,7 @@ from graphstrap.evaluation.probe import (
     Sample,
     check_solver,
     choose_strengths,
+    count_correct,
     fit_models,
     gather_counts,
 )
@@ -176,7 +177,10 @@ def probe_runs(tasks: Sequence[Task], splits: Sequence[Sequence[Split]]) -> list
             samples.append(Sample(task.vectors, task.labels, split.train, split.val, generator))
             tests.append(split.test)
     probes = choose_strengths(samples, solver=tasks[0].solver)
-    counts = [probe.count_correct(*on) for probe, on in zip(probes, zip(samples, tests, strict=True), strict=True)]
+    counts = [
+        count_correct(one.vectors, one.labels, nodes=test, weights=probe.weights[None], classes=probe.classes)[0]
+        for one, test, probe in zip(samples, tests, probes, strict=True)
+    ]
     shares = gather_counts(counts) / [len(test) for test in tests]
     return [share.tolist() for share in np.split(shares, len(tasks))]
 

@@ -158,10 +158,8 @@ def score_tables(tables: Mapping[str, Mapping[str, Evaluation]], left_out: str =
     return "".join(blocks) + (note(left_out[0].upper() + left_out[1:]) if left_out else "")
 
 
-def confusion_matrix(found: Confusion | None, *, seed: int | None = None) -> str:
+def confusion_matrix(found: Confusion, *, seed: int | None = None) -> str:
     """Rows are true classes, columns predicted ones; a cell's shade is its share of the row. A `seed` is named."""
-    if found is None:
-        return ""
     names, counts = found.names, found.counts
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
 

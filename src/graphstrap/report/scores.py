@@ -59,16 +59,6 @@ class Confusion:
     predicted: Array  # (N,) what the probe says of every node
 
 
-@dataclass(frozen=True, eq=False)
-class Knowledge:
-    """`h` are the embeddings of the first seed, which is the one that the map shows."""
-
-    graph: Graph
-    h: Array
-    scores: Scores | None
-    confusion: Confusion | None
-
-
 def find_out(
     models: Sequence[Embedder],
     graph: Graph,
@@ -77,20 +67,20 @@ def find_out(
     executor: Executor,
     protocols: Sequence[str] | None,
     num_runs: int | None,
-) -> Knowledge:
-    """Evaluate models that differ by their seed, raw features and an untrained encoder beside.
+) -> tuple[Scores, Confusion | None]:
+    """Evaluate models that differ by their seed, raw features and an untrained encoder beside; the confusion is that of
+    the first.
 
     `protocols` are run as they are given, and one that cannot be is refused; one that trains anew does. None:
     PROTOCOLS, and the published splits where there are any; without labels hidden edges, by the encoder as it is.
     `num_runs` None: a few splits, and more of them where labels are few.
     """
-    model, h = models[0], embeddings[0]
+    model = models[0]
     if protocols is None and not has_classes(graph):
         if graph.num_edges <= MAX_LINKS:
             with suppress(InputError):  # a graph that is too small to hide any edge has a report all the same
-                tables = {"links": find_protocol("links").score(model, graph, refit=False)}
-                return Knowledge(graph, h, Scores(tables), None)
-        return Knowledge(graph, h, None, None)
+                return Scores({"links": find_protocol("links").score(model, graph, refit=False)}), None
+        return Scores({}), None
     for name in protocols or ():
         if has_seen_test_labels(model.recipe_, graph, protocol=name):
             raise InputError(
@@ -109,7 +99,7 @@ def find_out(
     notes = "; ".join(one for one in (scores.note, note) if one)
     scores = replace(scores, tables={name: tables[name] for name in chosen}, note=notes)
     learned = has_seen_test_labels(model.recipe_, graph, protocol="paper")  # what confusions are counted on
-    return Knowledge(graph, h, scores, None if learned or not has_classes(graph) else confuse(h, graph))
+    return scores, None if learned or not has_classes(graph) else confuse(embeddings[0], graph)
 
 
 def has_classes(graph: Graph) -> bool:
@@ -143,9 +133,7 @@ def _usual(model: Embedder, graph: Graph) -> tuple[list[str], str]:
         if num_fitted <= MAX_LABELLED:
             names.insert(0, "public")
         else:
-            note = (
-                f"the published split has {num_fitted:,} nodes to fit on and was left out: --protocol public takes it"
-            )
+            note = f"the published split has {num_fitted:,} nodes to fit on and was left out: take --protocol public"
     return [name for name in names if not has_seen_test_labels(model.recipe_, graph, protocol=name)], note
 
 
@@ -181,9 +169,11 @@ def score(
     graph_of = {name: graph if one.uses_published_splits and has_splits else sampled for name, one in known.items()}
     waiting = {}
     for protocol, one in known.items():
-        options: dict[str, Any] = {"protocol": protocol, "num_runs": 1 if one.is_costly else num_runs}
+        num = 1 if one.is_costly else num_runs
         for name, arrays in candidates.items():
-            waiting[protocol, name] = [executor.submit(evaluate, h, graph_of[protocol], **options) for h in arrays]
+            waiting[protocol, name] = [
+                executor.submit(evaluate, h, graph_of[protocol], protocol=protocol, num_runs=num) for h in arrays
+            ]
     found = {place: [one.result() for one in futures] for place, futures in waiting.items()}
     tables = {name: {other: pool_evaluations(found[name, other]) for other in candidates} for name in protocols}
     note = "" if all(one is graph for one in graph_of.values()) else note
