@@ -127,9 +127,8 @@ def _notes(graph: Graph, nodes: Array, num_edges: int, num_all: int, nearest: Ne
     if num_edges < num_all:
         notes.append(f"A random {num_edges:,} of the {num_all:,} edges are kept in this file.")
     if not nearest.is_exact:
-        notes.append(
-            f"Nearest nodes were searched in the cells around a node, which finds {100 * nearest.recall:.1f} % of them."
-        )
+        found = f"{100 * nearest.recall:.1f} %"
+        notes.append(f"Nearest nodes were searched in the cells around a node, which finds {found} of them.")
     return notes
 
 
