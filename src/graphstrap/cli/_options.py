@@ -36,6 +36,7 @@ NumWorkers = Annotated[
 Engine = Annotated[str, Option(help="What starts the workers: torch, or ray (extra `ray`).")]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="No progress bar, no notes.")]
 IgnoreColumns = Annotated[str | None, Option(help="Columns to leave out, separated by commas.")]
+Directed = Annotated[bool, Option("--directed", help="Keep edge directions instead of adding every reverse.")]
 IgnoreUnknownNodes = Annotated[bool, Option("--ignore-unknown-nodes", help="Drop edges that name unknown nodes.")]
 PROTOCOL_NAMES = f"{', '.join(PROTOCOLS)} (links trains anew)"  # for help texts
 
@@ -153,16 +154,15 @@ _OF_TABLES = {
 
 def with_table_options(verb: Callable[..., None]) -> Callable[..., None]:
     """Declare the options of tables, before the last option, for a verb that takes them as `**columns`."""
-    kinds: dict[str, Any] = {
-        **{name: Annotated[str | None, Option(help=text)] for name, (_, text) in _OF_TABLES.items()},
-        "ignore_columns": IgnoreColumns,
-        "directed": Annotated[bool, Option("--directed", help="Keep edge directions instead of adding every reverse.")],
-        "ignore_unknown_nodes": IgnoreUnknownNodes,
+    declared: dict[str, tuple[Any, Any]] = {  # the type of each and its default
+        **{name: (Annotated[str | None, Option(help=text)], None) for name, (_, text) in _OF_TABLES.items()},
+        "ignore_columns": (IgnoreColumns, None),
+        "directed": (Directed, False),
+        "ignore_unknown_nodes": (IgnoreUnknownNodes, False),
     }
-    defaults = {"directed": False, "ignore_unknown_nodes": False}
     columns = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=defaults.get(name), annotation=kind)
-        for name, kind in kinds.items()
+        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in declared.items()
     ]
     given = signature(verb, eval_str=True)
     *first, last = [one for one in given.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]

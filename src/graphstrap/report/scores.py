@@ -208,18 +208,12 @@ def confuse(h: Array, graph: Graph) -> Confusion:
     counts = np.zeros((graph.num_classes, graph.num_classes), dtype=np.int64)
     np.add.at(counts, (labels[test], predicted[test]), 1)
     accuracy = 100.0 * float(np.trace(counts)) / max(1, len(test))
-    mistakes = _mistakes(names, counts)
+    wrong, sizes = counts - np.diag(np.diag(counts)), np.maximum(counts.sum(1), 1)
+    often = [divmod(int(at), len(counts)) for at in np.argsort(-wrong, axis=None, kind="stable")[:NUM_MISTAKES]]
+    pairs = [(i, j) for i, j in often if wrong[i, j]]
+    mistakes = tuple((names[i], names[j], int(wrong[i, j]), float(wrong[i, j] / sizes[i])) for i, j in pairs)
     shown, counts = _largest(names, counts)
     return Confusion(shown, counts, accuracy, mistakes, predicted)
-
-
-def _mistakes(names: Sequence[str], counts: Array) -> tuple[tuple[str, str, int, float], ...]:
-    """The pairs of classes that are most often confused, by number of nodes."""
-    wrong = counts - np.diag(np.diag(counts))
-    order = np.argsort(-wrong, axis=None, kind="stable")[:NUM_MISTAKES]
-    pairs = [divmod(int(at), len(counts)) for at in order]
-    sizes = np.maximum(counts.sum(1), 1)
-    return tuple((names[i], names[j], int(wrong[i, j]), float(wrong[i, j] / sizes[i])) for i, j in pairs if wrong[i, j])
 
 
 def _largest(names: Sequence[str], counts: Array) -> tuple[tuple[str, ...], Array]:
