@@ -52,7 +52,14 @@ class Vectors:
         if len(source.shape) != 2 or 0 in source.shape:
             raise InputError(f"h must have one row per node and a column at least, got shape {tuple(source.shape)}")
         vectors = cls(source)
-        vectors._check_finite(source.data if vectors.is_stored_sparse else source)
+        values = source.data if vectors.is_stored_sparse else source
+        if not isinstance(values, Tensor) and values.dtype.kind not in "fiub":
+            raise InputError(f"h must hold real numbers, got {values.dtype}")
+        size = max(1, BLOCK_ENTRIES // vectors.num_columns)
+        for start in range(0, len(values), size):
+            block = values[start : start + size]
+            if not (block.isfinite() if isinstance(block, Tensor) else np.isfinite(block)).all():
+                raise InputError("h holds NaN or infinite values: no protocol can use them; did the training diverge?")
         return vectors
 
     @property
@@ -109,16 +116,6 @@ class Vectors:
         size = max(1, BLOCK_ENTRIES // max(width, 1 if self.is_sparse else self.num_columns))
         for start in range(0, len(nodes), size):
             yield nodes[start : start + size]
-
-    def _check_finite(self, values: Any) -> None:
-        if not isinstance(values, Tensor) and values.dtype.kind not in "fiub":
-            raise InputError(f"h must hold real numbers, got {values.dtype}")
-        size = max(1, BLOCK_ENTRIES // self.num_columns)
-        for start in range(0, len(values), size):
-            block = values[start : start + size]
-            finite = block.isfinite().all() if isinstance(block, Tensor) else np.isfinite(block).all()
-            if not finite:
-                raise InputError("h holds NaN or infinite values: no protocol can use them; did the training diverge?")
 
 
 def label_numbers(labels: Any) -> Index:
