@@ -16,7 +16,7 @@ from graphstrap.api import baselines
 from graphstrap.api.baselines import evaluate_label_propagation, evaluate_supervised
 from graphstrap.errors import InputError
 from graphstrap.evaluation.registry import Evaluation
-from graphstrap.evaluation.task import fifths, run_generator, tenths
+from graphstrap.evaluation.task import Index, fifths, run_generator, tenths
 from graphstrap.graph import Graph, Splits
 from graphstrap.graph.blocks import SparseMatrix
 from graphstrap.io.datasets import load
@@ -62,7 +62,7 @@ def test_test_labels_do_not_leak(many: Graph, name: str, protocol: str, monkeypa
     predictions: list[torch.Tensor] = []
     accuracy = baselines._accuracy
 
-    def noting(predicted: torch.Tensor, labels: torch.Tensor, nodes: baselines.Index) -> float:
+    def noting(predicted: torch.Tensor, labels: torch.Tensor, nodes: Index) -> float:
         predictions.append(predicted)
         return accuracy(predicted, labels, nodes)
 
@@ -100,7 +100,7 @@ def test_the_split_is_the_protocols_and_nothing_is_chosen_or_tested_on_what_was_
         assert not set(train.tolist()) & set(val.tolist())
         return fit_supervised(graph, train=train, val=val, **rest)
 
-    def noting_accuracy(predicted: torch.Tensor, labels: torch.Tensor, nodes: baselines.Index) -> float:
+    def noting_accuracy(predicted: torch.Tensor, labels: torch.Tensor, nodes: Index) -> float:
         asked.append(nodes)
         return accuracy(predicted, labels, nodes)
 

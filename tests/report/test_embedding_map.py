@@ -139,7 +139,7 @@ def test_traits_are_a_nodes_own_features_the_rarest_first() -> None:
     dense = graph.x.to_dense().numpy()
     counts = (dense > 0).sum(0)
     for node in range(60):
-        found = [column for column in named.columns[node].tolist() if column >= 0]
+        found = [column for column in named[node].tolist() if column >= 0]
         assert len(found) == min(8, int((dense[node] > 0).sum()))
         assert (dense[node, found] > 0).all()
         assert (np.diff(counts[found]) >= 0).all()

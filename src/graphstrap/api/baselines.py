@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,15 +23,13 @@ from torch import Tensor
 from graphstrap.api.fitting import check_numbers
 from graphstrap.errors import InputError
 from graphstrap.evaluation.registry import Evaluation, find_protocol
-from graphstrap.evaluation.task import Split, Task, run_generator
+from graphstrap.evaluation.task import Index, Split, Task, run_generator
 from graphstrap.graph import Graph
 from graphstrap.graph.keep import child_seed
 from graphstrap.nn.features import FeatureTransform
 from graphstrap.nn.methods.label_propagation import propagate_labels
 from graphstrap.nn.methods.supervised import SupervisedSettings, fit_supervised
 from graphstrap.ops import resolve_device
-
-Index = np.ndarray[Any, np.dtype[np.int64]]
 
 # What label propagation is tried with; of equally good pairs the first is taken.
 NUMBERS_OF_STEPS = (2, 5, 10, 20, 50)
@@ -52,8 +49,12 @@ def evaluate_label_propagation(
 ) -> Evaluation:
     """Label propagation, its number of steps and its restart chosen on validation nodes."""
     splits = _draw_splits(graph, protocol=protocol, num_runs=num_runs, seed=seed)
-    on_device = graph.to(resolve_device(device))
-    runs = [_propagation_accuracy(on_device, split) for split in splits]
+    graph, tried, runs = graph.to(resolve_device(device)), list(product(NUMBERS_OF_STEPS, RESTARTS)), []
+    for split in splits:
+        halved = _halved(split)
+        found = [_accuracy(_propagated(graph, halved.train, *one), _labels(graph), halved.val) for one in tried]
+        best = tried[int(np.argmax(found))]
+        runs.append(_accuracy(_propagated(graph, split.train, *best), _labels(graph), split.test))
     return _summary(protocol, splits, runs, name="label propagation", use="steps and restart chosen on")
 
 
@@ -118,14 +119,6 @@ def _halved(split: Split) -> Split:
         raise InputError("a split without validation nodes needs two training nodes at least: half of them validate")
     train, val = np.split(split.train, [(len(split.train) + 1) // 2])
     return Split(train, val, split.test)
-
-
-def _propagation_accuracy(graph: Graph, split: Split) -> float:
-    halved = _halved(split)
-    tried = list(product(NUMBERS_OF_STEPS, RESTARTS))
-    found = [_accuracy(_propagated(graph, halved.train, *one), _labels(graph), halved.val) for one in tried]
-    best = tried[int(np.argmax(found))]
-    return _accuracy(_propagated(graph, split.train, *best), _labels(graph), split.test)
 
 
 def _propagated(graph: Graph, nodes: Index, num_steps: int, restart: float) -> Tensor:

@@ -11,6 +11,7 @@ always `sampled` for an encoder to which a whole graph would look different from
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any, cast
 
@@ -26,7 +27,6 @@ from graphstrap.graph.keep import child_seed
 from graphstrap.io.parts import Part
 from graphstrap.nn.methods.semi_supervised import training_labels
 from graphstrap.nn.model import Model
-from graphstrap.run.recipe import Recipe
 from graphstrap.train.batches import Prefetcher, make_sampler, place_graph, sampler_flags
 from graphstrap.train.parallel.exchange import Exchange, PartGatherer
 from graphstrap.train.parallel.part_sampler import PartSampler
@@ -89,20 +89,18 @@ def with_labels_to_learn(prepared: Graph, model: Model) -> Graph:
     """The graph with training labels for a method that learns from labels, with none for any other. The own features
     of a part are prepared here, to be scaled when they are read."""
     if isinstance(prepared, Part):
-        own = with_labels_to_learn(model.transform.when_read(prepared.own), model)
-        prepared = replace(prepared, own=own)
+        prepared = replace(prepared, own=with_labels_to_learn(model.transform.when_read(prepared.own), model))
     learns = model.method.learns_labels and prepared.labels is not None
     return replace(prepared, labels=training_labels(prepared) if learns else None, splits=None)
 
 
 def choose_way(model: Model, prepared: Graph, *, device: torch.device) -> str:
     """`full` where a full pass fits into memory, or where nothing else can be done."""
-    encoder = model.method.frozen
     if must_sample(model):
         return "sampled"
-    if full_pass_fits(encoder, prepared, device):
+    if full_pass_fits(model.method.frozen, prepared, device):
         return "full"
-    if has_layers(encoder):
+    if has_layers(model.method.frozen):
         return "layers"
     return "sampled" if model.recipe.sampling.fan_outs else "full"
 
@@ -114,16 +112,12 @@ def must_sample(model: Model) -> bool:
         return True  # a whole graph hides every label, a batch only those of its roots
     if recipe.sampling.by_time:
         return True  # a whole graph shows a node what is newer than itself
-    # A whole graph has what the encoder never saw: relations that were left out, sums over all neighbours.
-    return bool(recipe.sampling.fan_outs) and (_leaves_relations_out(recipe) or _adds_up(recipe))
-
-
-def _leaves_relations_out(recipe: Recipe) -> bool:
+    if not recipe.sampling.fan_outs:
+        return False
+    if getattr(recipe.encoder, "aggregation", "mean") == "sum":
+        return True  # a whole graph adds up more neighbours
+    # A whole graph has the relations that were left out.
     return any(0 in (hop.values() if isinstance(hop, dict) else (hop,)) for hop in recipe.sampling.by_hop())
-
-
-def _adds_up(recipe: Recipe) -> bool:
-    return getattr(recipe.encoder, "aggregation", "mean") == "sum"
 
 
 def sampled_inference(
@@ -151,8 +145,7 @@ def sampled_inference(
 
     total: list[Tensor] = []
     last = num_passes * len(chunks) - 1
-    batches = Prefetcher(make, last_step=last, device=device, depth=recipe.sampling.prefetch)
-    try:
+    with closing(Prefetcher(make, last_step=last, device=device, depth=recipe.sampling.prefetch)) as batches:
         for step in range(last + 1):
             batch = batches(step)
             rows = _roots_only(batch, call(batch)).float().cpu() / num_passes
@@ -160,8 +153,6 @@ def sampled_inference(
                 total.append(rows)
             else:
                 total[step % len(chunks)] += rows
-    finally:
-        batches.close()
     return torch.cat(total)
 
 

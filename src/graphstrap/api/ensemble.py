@@ -46,22 +46,12 @@ _MOST_FOLDS = 10_000
 
 def seed_folders(folder: Path) -> list[Path]:
     """The run folders of a folder of seeds; none for any other folder."""
-    seeds = _read(folder / SEEDS_FILE, "seeds")
-    if seeds is None:
-        return []
-    if not isinstance(seeds, list) or not seeds or not all(type(one) is int and 0 <= one < 2**63 for one in seeds):
-        raise InputError(f"{folder / SEEDS_FILE} is damaged: seeds must be integers from 0 to 2**63 - 1")
-    return _existing([folder / f"seed-{seed}" for seed in seeds], of=folder)
+    return _listed(folder, SEEDS_FILE, "seeds")
 
 
 def fold_folders(folder: Path) -> list[Path]:
     """The run folders of a folder of folds; none for any other folder."""
-    number = _read(folder / _FOLDS_FILE, "folds")
-    if number is None:
-        return []
-    if type(number) is not int or not 2 <= number <= _MOST_FOLDS:
-        raise InputError(f"{folder / _FOLDS_FILE} is damaged: folds must be an integer from 2 to {_MOST_FOLDS}")
-    return _existing([folder / f"fold-{index}" for index in range(number)], of=folder)
+    return _listed(folder, _FOLDS_FILE, "folds")
 
 
 def member_folders(folders: Iterable[Path]) -> list[Path]:
@@ -69,35 +59,33 @@ def member_folders(folders: Iterable[Path]) -> list[Path]:
     return [one for folder in folders for one in (fold_folders(folder) or seed_folders(folder) or [folder])]
 
 
-def _read(path: Path, key: str) -> Any:
-    """The value in a list of run folders; None where there is no such list."""
+def _listed(folder: Path, file_name: str, key: str) -> list[Path]:
+    """The run folders in a list, all of which must be there; none where there is no such list."""
+    path = folder / file_name
     if not path.exists():
-        return None
+        return []
     try:
-        value = json.loads(read_text(path))[key]
+        found = json.loads(read_text(path))[key]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"{path} is damaged: {error}") from error
-    if value is None:
-        raise InputError(f"{path} is damaged: {key} is missing")
-    return value
-
-
-def _existing(folders: list[Path], *, of: Path) -> list[Path]:
-    """These run folders, all of which must be there."""
-    missing = [one.name for one in folders if not one.is_dir()]
+    are_seeds = isinstance(found, list) and all(type(one) is int and 0 <= one < 2**63 for one in found)
+    if key == "seeds" and found and are_seeds:
+        folders = [folder / f"seed-{seed}" for seed in found]
+    elif key == "folds" and type(found) is int and 2 <= found <= _MOST_FOLDS:
+        folders = [folder / f"fold-{index}" for index in range(found)]
+    else:
+        wanted = "integers from 0 to 2**63 - 1" if key == "seeds" else f"an integer from 2 to {_MOST_FOLDS}"
+        raise InputError(f"{path} is damaged: {key} must be {wanted}")
+    missing = ", ".join(one.name for one in folders if not one.is_dir())
     if missing:
-        raise InputError(
-            f"{of} was interrupted before all of its runs began ({', '.join(missing)}): delete it, fit again"
-        )
+        raise InputError(f"{folder} was interrupted before all of its runs began ({missing}): delete it, fit again")
     return folders
 
 
 def _make_folder(folder: Path, list_file: str, content: Mapping[str, Any]) -> None:
     """A new folder with the list of the run folders that it is to hold."""
     if folder.exists():
-        raise InputError(
-            f"run folder {folder} exists: choose another --run, or go on with `graphstrap resume {folder}`"
-        )
+        raise InputError(f"{folder} exists: choose another --run, or go on with `graphstrap resume {folder}`")
     try:
         folder.mkdir(parents=True)
         with atomic_write(folder / list_file) as temporary:
@@ -253,6 +241,7 @@ def answer_together(members: Iterable[tuple[Embedder, Graph]], *, nodes: Any = N
     ids: Any = None
     number = 0
     for model, graph in members:
+        number += 1
         if nodes is None:
             own = model.predict(graph)
         else:
@@ -267,7 +256,6 @@ def answer_together(members: Iterable[tuple[Embedder, Graph]], *, nodes: Any = N
             )
         else:
             total = replace(total, probabilities=total.probabilities + own.probabilities)
-        number += 1
     if total is None:
         raise InputError("an ensemble needs at least one model")
     mean = total.probabilities / number

@@ -120,15 +120,9 @@ class Embedder:
         if run is not None and workers.is_first:
             folder = self.create_run(Path(run), model, graph, source=source or {}, is_warm=start_from is not None)
         with removed_if_refused(None if folder is None else folder.folder, [folder]):
+            device = resolve_device(self.device)
             [records] = train_models(
-                [model],
-                graph,
-                prepared,
-                [folder],
-                device=resolve_device(self.device),
-                mirrors=mirrors,
-                progress=progress,
-                workers=workers,
+                [model], graph, prepared, [folder], device=device, mirrors=mirrors, progress=progress, workers=workers
             )
         self.learned(model, records, reasons)
         return self
@@ -207,12 +201,10 @@ class Embedder:
         """The estimator of an unfinished run, and its model as it was before training began."""
         known = run.info["graph"]
         labels = describe_labels(graph, run.recipe).get("labels")
-        for what, is_same in (
-            ("graph has", graph.has_fingerprint(known["fingerprint"])),
-            ("labels have", known.get("labels", labels) == labels),
-        ):
-            if not is_same:
-                raise InputError(f"the {what} changed since {run.folder} was started: fit it anew, into another folder")
+        changed = "labels have" if known.get("labels", labels) != labels else ""
+        changed = changed if graph.has_fingerprint(known["fingerprint"]) else "graph has"
+        if changed:
+            raise InputError(f"the {changed} changed since {run.folder} was started: fit it anew, into another folder")
         estimator = cls._of(run.recipe, seed=run.info["seed"], device=run.info["device"], where=run.folder)
         if run.info.get("warm_start"):
             return estimator, Model.load(run.folder, file_name=START_FILE)
@@ -375,10 +367,7 @@ class _OneMethod(Embedder):
         seed: int = 0,
         device: str = "auto",
     ) -> None:
-        self.recipe = recipe
-        self.settings = settings
-        self.seed = seed
-        self.device = device
+        super().__init__(self.method, recipe=recipe, settings=settings, seed=seed, device=device)
 
     @classmethod
     def _of(cls, recipe: Recipe, *, seed: int, device: str, where: Path) -> Self:
@@ -541,6 +530,13 @@ def random_init(graph: Graph, recipe: Recipe, *, seed: int, device: str = "auto"
     return embed(model, graph, device=resolve_device(device))
 
 
+def baselines_of(graph: Graph, recipe: Recipe, *, seed: int, device: str = "auto") -> dict[str, Embeddings]:
+    """What trained embeddings are compared with: raw features, if there are any, and an untrained encoder."""
+    raw = raw_features(graph)
+    found: dict[str, Embeddings] = {} if raw is None else {"raw features": raw}
+    return {**found, "random init": random_init(graph, recipe, seed=seed, device=device)}
+
+
 def score_links(
     model: Embedder,
     graph: Graph,
@@ -571,11 +567,7 @@ def score_links(
     for number in range(num_runs):
         edges = hide_edges(graph, seed=number)
         left = edges.remaining
-        candidates: dict[str, Embeddings] = {}
-        if baselines and (raw := raw_features(left)) is not None:
-            candidates["raw features"] = raw
-        if baselines:
-            candidates["random init"] = random_init(left, recipe, seed=seed, device=device)
+        candidates = baselines_of(left, recipe, seed=seed, device=device) if baselines else {}
         fresh = Embedder(recipe=recipe, seed=seed, device=device)
         trained = fresh.fit(left, progress=progress) if refit else model
         candidates[recipe.method.name] = trained.embed(left)

@@ -6,20 +6,19 @@ graph -> check_trainable -> [recipe, model: the estimator] -> train_models: plac
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from graphstrap.api.embed import embed, must_sample, with_labels_to_learn
 from graphstrap.api.layerwise import full_pass_fits, has_layers, recalibrate_layers
-from graphstrap.api.predict import class_probabilities
+from graphstrap.api.predict import classify
 from graphstrap.errors import InputError
 from graphstrap.evaluation.protocols import check_labels_for, evaluate
 from graphstrap.graph import Graph
-from graphstrap.graph.blocks import Block, sample_rows
+from graphstrap.graph.blocks import SparseMatrix, sample_rows
 from graphstrap.graph.graph import check_is_graph
 from graphstrap.graph.keep import child_seed
 from graphstrap.graph.many import training_graphs
@@ -56,7 +55,10 @@ def check_trainable(graph: Graph) -> None:
 def check_numbers(graph: Graph) -> None:
     """Refuse features, edge weights and edge columns that cannot be computed with."""
     for kind, block in zip(graph.node_types, graph.features, strict=True):
-        if block is not None and not _is_finite(block):
+        if block is None:
+            continue
+        rows = sample_rows(block)  # of a large block, which comes from a store that was checked when it was made, some
+        if not (rows.values if isinstance(rows, SparseMatrix) else rows).isfinite().all():
             raise InputError(f"a feature of a {kind} is NaN or infinite: replace it by a number")
     weights = [] if graph.edge_weights is None else torch.split(graph.edge_weights, _CHECKED_AT_ONCE)
     if not all(bool((chunk.isfinite() & (chunk >= 0)).all()) for chunk in weights):
@@ -77,13 +79,6 @@ def check_labels(graph: Graph) -> None:
             f"semi-supervised learning needs training nodes of at least two classes, got {int((known >= 0).sum())} of "
             f"{len(classes)}: fill in the label column, and mark training nodes `train` if there is a split column"
         )
-
-
-def _is_finite(block: Block) -> bool:
-    """Whether all numbers are; of a large block, which comes from a store that was checked when it was made, those of
-    some rows."""
-    values = sample_rows(block)
-    return bool((values if isinstance(values, Tensor) else values.values).isfinite().all())
 
 
 def train_models(
@@ -139,19 +134,13 @@ def freeze(model: Model, prepared: Graph, *, workers: Workers = ALONE) -> None:
         prepared = method.inputs(prepared, whole_graph_labels=True)
     device = next(encoder.parameters()).device
     if must_sample(model):
-        recalibrate_batch_norm(encoder, _clean_batches(model, prepared, device))
+        seed = child_seed(model.seed, _CLEAN_BRANCH)  # batches as training has them, with other roots
+        make = BatchMaker(prepared, recipe=model.recipe, seed=seed, device=device)
+        recalibrate_batch_norm(encoder, (method.inputs(make(step)) for step in range(1, _NUM_CLEAN_BATCHES + 1)))
     elif has_layers(encoder) and not full_pass_fits(encoder, prepared, device):
         recalibrate_layers(encoder, prepared, device=device)
     else:
         recalibrate_batch_norm(encoder, [prepared.to(device).with_readable_features()])
-
-
-def _clean_batches(model: Model, prepared: Graph, device: torch.device) -> Iterator[Graph]:
-    """Batches as training has them, with other roots."""
-    make = BatchMaker(prepared, recipe=model.recipe, seed=child_seed(model.seed, _CLEAN_BRANCH), device=device)
-    for step in range(1, _NUM_CLEAN_BATCHES + 1):
-        batch = make(step)
-        yield model.method.inputs(batch)
 
 
 def _evaluation(model: Model, graph: Graph, prepared: Graph) -> Evaluate | None:
@@ -167,7 +156,7 @@ def _evaluation(model: Model, graph: Graph, prepared: Graph) -> Evaluate | None:
         wanted = labels[nodes].cpu().numpy()
 
         def measure(device: torch.device) -> dict[str, float]:
-            found = class_probabilities(model, graph, nodes=nodes, device=device).argmax(1)
+            found = classify(model, graph, nodes, device=device).argmax(1)
             return {"accuracy": 100.0 * float((found == wanted).mean())}
     else:
         protocol = "paper" if labels.dim() == 1 else "adamw"
@@ -184,20 +173,14 @@ def _evaluation(model: Model, graph: Graph, prepared: Graph) -> Evaluate | None:
             return {outcome.metric.replace("-", "_"): outcome.mean}
 
     def evaluate_now(method: Method) -> dict[str, float]:
-        with _frozen(model, prepared):
+        """Of the model as it would be if training ended now; afterwards it is as it was."""
+        encoder = model.method.frozen
+        before = [buffer.clone() for buffer in encoder.buffers()]
+        freeze(model, prepared)
+        try:
             return measure(next(model.module.parameters()).device)
+        finally:
+            for buffer, saved in zip(encoder.buffers(), before, strict=True):
+                buffer.copy_(saved)
 
     return evaluate_now
-
-
-@contextmanager
-def _frozen(model: Model, prepared: Graph) -> Iterator[None]:
-    """The model as it would be if training ended now; afterwards it is as it was."""
-    encoder = model.method.frozen
-    before = {name: buffer.clone() for name, buffer in encoder.named_buffers()}
-    freeze(model, prepared)
-    try:
-        yield
-    finally:
-        for name, buffer in encoder.named_buffers():
-            buffer.copy_(before[name])

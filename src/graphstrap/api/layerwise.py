@@ -73,10 +73,7 @@ def embed_layers(
     """(N, D) the encoder's embeddings of a prepared graph, in memory or, as several workers need it, as a memory map in
     `folder`. Of a graph in parts, the (n, D) embeddings of the part's own nodes; every worker calls this."""
     if not isinstance(encoder, GCN | MLP) or not has_layers(encoder):
-        raise InputError(
-            "layer-wise embedding knows the encoders gcn and mlp, without a norm over the graph: embed full or sampled "
-            "with this one"
-        )
+        raise InputError("layer-wise embedding knows gcn and mlp without a norm over the graph: embed full or sampled")
     encoder.eval()
     if isinstance(graph, Part):
         return PartLayerWork.of(encoder, graph, workers).embed()
@@ -111,7 +108,7 @@ class LayerWork:
     device: torch.device
     rows_per_block: int
     folder: Path | None = None
-    workers: Workers = ALONE
+    workers: Workers = ALONE  # share the blocks; of a graph in parts each has its own
 
     def embed(self) -> Array:
         """The embeddings."""
@@ -131,7 +128,17 @@ class LayerWork:
 
     def first(self) -> Array:
         """Z_1 = X W_1."""
-        return self.make(0, self.width(0), self.first_rows)
+
+        def rows(first: int, last: int) -> Tensor:
+            products = []
+            for t, weight in enumerate(self.encoder.input_weights):
+                begin, end = self.graph.type_offsets[t], self.graph.type_offsets[t + 1]
+                low, high = max(first, begin), min(last, end)
+                if low < high:
+                    products.append(_times(self.graph.features[t], weight, low - begin, high - begin, self.device))
+            return torch.cat(products) if products else torch.empty(0, self.width(0))
+
+        return self.make(0, self.width(0), rows)
 
     def after(self, index: int, z: Array) -> Array:
         """What follows a layer: Z of the next one, or H after the last."""
@@ -156,12 +163,14 @@ class LayerWork:
         """Array `number`, its rows computed block by block; blocks that an earlier run has completed are kept."""
         shape = (self.graph.num_nodes, width)
         if self.folder is None:
-            assert self.workers.is_alone
             array: Array = np.empty(shape, dtype=np.float32)
             for first, last in self.blocks():
                 array[first:last] = rows(first, last).float().cpu().numpy()
             return array
-        path, done = self.folder / f"table-{number}.npy", DoneBlocks(self.folder, number, self._identity())
+        # what must not have changed when an interrupted run goes on
+        sums = [float(parameter.double().sum()) for parameter in self.encoder.state_dict().values()]
+        identity = [self.graph.num_nodes, self.graph.num_edges, sums]
+        path, done = self.folder / f"table-{number}.npy", DoneBlocks(self.folder, number, identity)
         if self.workers.is_first and not done.is_begun(path):
             make_array_file(path, shape)
             done.begin()
@@ -181,16 +190,6 @@ class LayerWork:
         for first in range(0, self.graph.num_nodes, self.rows_per_block):
             yield first, min(first + self.rows_per_block, self.graph.num_nodes)
 
-    def first_rows(self, first: int, last: int) -> Tensor:
-        """Rows of X W_1."""
-        products = []
-        for t, weight in enumerate(self.encoder.input_weights):
-            begin, end = self.graph.type_offsets[t], self.graph.type_offsets[t + 1]
-            low, high = max(first, begin), min(last, end)
-            if low < high:
-                products.append(_times(self.graph.features[t], weight, low - begin, high - begin, self.device))
-        return torch.cat(products) if products else torch.empty(0, self.width(0))
-
     def propagated(self, z: Array, first: int, last: int) -> Tensor:
         """Rows of A_hat Z; of Z for an encoder that looks at no edge."""
         own = torch.from_numpy(z[first:last]).to(self.device)
@@ -206,14 +205,8 @@ class LayerWork:
             weights = weights * graph.edge_weights[begin:end].cpu()
         offsets = (graph.indptr[first : last + 1] - begin).cpu()
         narrow = torch.int32 if len(rows) < 2**31 and end - begin < 2**31 else torch.int64
-        sums = F.embedding_bag(
-            places.to(narrow),
-            rows,
-            offsets.to(narrow),
-            mode="sum",
-            per_sample_weights=weights,
-            include_last_offset=True,
-        )
+        places, offsets = places.to(narrow), offsets.to(narrow)
+        sums = F.embedding_bag(places, rows, offsets, mode="sum", per_sample_weights=weights, include_last_offset=True)
         scale = self.scales[first:last]
         return (sums * scale[:, None]).to(self.device) + own * scale.square().to(self.device)[:, None]
 
@@ -231,15 +224,6 @@ class LayerWork:
             degrees = torch.segment_reduce(graph.edge_weights, "sum", offsets=graph.indptr, unsafe=True).cpu()
         return (degrees + 1.0).rsqrt()
 
-    def add(self, sums: Tensor) -> Tensor:
-        """The sums over all nodes of the graph, from those over the nodes here."""
-        return sums
-
-    @property
-    def num_rows(self) -> int:
-        """The number of rows that `add` adds up."""
-        return self.graph.num_nodes
-
     def _set_statistics(self, norm: nn.BatchNorm1d, z: Array) -> None:
         """Mean and variance of the rows that a layer normalises."""
         total, squares = torch.zeros(2, norm.num_features, dtype=torch.float64, device=self.device)
@@ -247,17 +231,13 @@ class LayerWork:
             rows = self.propagated(z, first, last).double()
             total += rows.sum(0)
             squares += rows.square().sum(0)
-        total, squares = self.add(torch.stack([total, squares]))
-        mean = total / self.num_rows
+        total, squares = self.workers.add(torch.stack([total, squares]))
+        num_rows = int(self.workers.add(torch.tensor(self.graph.num_nodes)))
+        mean = total / num_rows
         assert norm.running_mean is not None
         assert norm.running_var is not None
         norm.running_mean.copy_(mean)
-        norm.running_var.copy_((squares - self.num_rows * mean.square()).clamp(min=0) / max(1, self.num_rows - 1))
-
-    def _identity(self) -> list[Any]:
-        """What must not have changed when an interrupted run goes on."""
-        sums = [float(parameter.double().sum()) for parameter in self.encoder.state_dict().values()]
-        return [self.graph.num_nodes, self.graph.num_edges, sums]
+        norm.running_var.copy_((squares - num_rows * mean.square()).clamp(min=0) / max(1, num_rows - 1))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -266,18 +246,15 @@ class PartLayerWork(LayerWork):
 
     part: Part
     exchange: Exchange
-    num_blocks: int
 
     @classmethod
     def of(cls, encoder: GCN | MLP, part: Part, workers: Workers) -> PartLayerWork:
         """The work of one worker, which all of them begin together."""
         device = next(encoder.parameters()).device
-        num_blocks = most(-(-part.own.num_nodes // ROWS_PER_BLOCK), workers)
-        exchange = Exchange(workers)
-        return cls(encoder, part.own, device, ROWS_PER_BLOCK, part=part, exchange=exchange, num_blocks=num_blocks)
+        return cls(encoder, part.own, device, ROWS_PER_BLOCK, workers=workers, part=part, exchange=Exchange(workers))
 
     def blocks(self) -> Iterator[tuple[int, int]]:
-        for number in range(self.num_blocks):
+        for number in range(most(-(-self.graph.num_nodes // self.rows_per_block), self.workers)):
             first, last = number * self.rows_per_block, (number + 1) * self.rows_per_block
             yield min(first, self.graph.num_nodes), min(last, self.graph.num_nodes)
 
@@ -295,13 +272,6 @@ class PartLayerWork(LayerWork):
         rows, scales = self.exchange.ask(owners, [nodes], answer).columns
         return places, rows if len(rows) else own.new_zeros(1, own.shape[1]), scales
 
-    def add(self, sums: Tensor) -> Tensor:
-        return self.exchange.workers.add(sums)
-
-    @property
-    def num_rows(self) -> int:
-        return self.part.num_nodes
-
 
 def most(number: int, workers: Workers) -> int:
     """The largest of all workers' numbers."""
@@ -317,12 +287,8 @@ def _times(block: Block | None, weight: Tensor, first: int, last: int, device: t
     rows = take_rows(block, slice(first, last))
     if isinstance(rows, SparseMatrix):
         rows = rows.map(lambda tensor: tensor.to(device))
+        columns, values = rows.indices.long(), rows.values
         return F.embedding_bag(
-            rows.indices.long(),
-            weight,
-            rows.indptr,
-            mode="sum",
-            per_sample_weights=rows.values,
-            include_last_offset=True,
+            columns, weight, rows.indptr, mode="sum", per_sample_weights=values, include_last_offset=True
         )
     return rows.to(device, weight.dtype) @ weight

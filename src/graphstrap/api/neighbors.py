@@ -21,19 +21,15 @@ def find_node(graph: Graph, text: str) -> int:
     ids = graph.external_ids
     matches = np.flatnonzero(ids.astype(np.str_) == text)
     if len(matches) == 0:
-        close = _closest(text, ids[:_MOST_COMPARED].astype(np.str_).tolist())
-        raise InputError(f"there is no node {text!r}{f'; did you mean {close!r}?' if close else ': check the id'}")
+        known, wanted = ids[:_MOST_COMPARED].astype(np.str_).tolist(), _simplified(text)
+        close = [one for one in known if _simplified(one) == wanted]
+        close = close or difflib.get_close_matches(text, known[:_MOST_ALIGNED], n=1)
+        raise InputError(f"there is no node {text!r}{f'; did you mean {close[0]!r}?' if close else ': check the id'}")
     return int(matches[0])
 
 
-def _closest(text: str, ids: list[str]) -> str | None:
-    """The id that was meant: the one that differs in capitals, spaces and leading zeros alone, else a similar one."""
-    wanted = _simplified(text)
-    same = next((id_ for id_ in ids if _simplified(id_) == wanted), None)
-    return same or next(iter(difflib.get_close_matches(text, ids[:_MOST_ALIGNED], n=1)), None)
-
-
 def _simplified(id_: str) -> str:
+    """Without capitals, spaces and leading zeros."""
     return re.sub(r"(?<!\d)0+(?=\d)|\s", "", id_.lower())
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from graphstrap.api.embed import embed, prepare, sampled_inference
 from graphstrap.errors import InputError
@@ -45,9 +44,13 @@ class Predictions:
     class_names: tuple[str, ...]
 
 
-def class_probabilities(model: Model, graph: Graph, *, nodes: Tensor, device: torch.device) -> Array:
-    """(M, C) of a method with a head: by sampled passes where it was trained on samples, else by one full pass."""
+def classify(model: Model, graph: Graph, nodes: Any, *, device: torch.device) -> Array:
+    """(M, C) class probabilities of these nodes, by the head of a semi-supervised model: by sampled passes where it was
+    trained on samples, else by one full pass. The columns are its `class_names`, whatever labels the graph has now."""
     method = model.method
+    if not method.learns_labels:
+        raise InputError(f"{model.recipe.method.name} learns no classes: take method semi-supervised, or predict")
+    nodes = torch.as_tensor(nodes, dtype=torch.int64)
     model.module.to(device)
     prepared = prepare(model, graph)
     if model.recipe.sampling.fan_outs:
@@ -56,14 +59,6 @@ def class_probabilities(model: Model, graph: Graph, *, nodes: Tensor, device: to
     else:
         p = method.probabilities(prepared.to(device).with_readable_features())[nodes.to(device)]
     return p.float().cpu().numpy()
-
-
-def classify(model: Model, graph: Graph, nodes: Any, *, device: torch.device) -> Array:
-    """(M, C) class probabilities of these nodes, by the head of a semi-supervised model: the columns are its
-    `class_names`, whatever labels the graph has now."""
-    if not model.method.learns_labels:
-        raise InputError(f"{model.recipe.method.name} learns no classes: take method semi-supervised, or predict")
-    return class_probabilities(model, graph, nodes=torch.as_tensor(nodes, dtype=torch.int64), device=device)
 
 
 def predict_unlabelled(
@@ -80,7 +75,10 @@ def predict_unlabelled(
         raise InputError(f"predict needs labelled nodes of at least two classes, got {got}")
     if len(unknown) == 0:
         raise InputError("every node has a label already: leave the label empty where it is to be predicted")
-    unknown, names = unknown[_has_labelled_type(graph)[unknown]], class_names(graph)
+    has_labelled_type = np.zeros(graph.num_nodes, dtype=bool)
+    for first, last in pairwise(graph.type_offsets):
+        has_labelled_type[first:last] = (labels[first:last] >= 0).any()
+    unknown, names = unknown[has_labelled_type[unknown]], class_names(graph)
     if model.method.learns_labels:
         probabilities = classify(model, graph, unknown, device=device)
         names = model.class_names or names
@@ -89,12 +87,3 @@ def predict_unlabelled(
         probe = fit_probe(h, labels, train=known, seed=seed, num_classes=graph.num_classes, by_likelihood=True)
         probabilities = probe.probabilities(h[unknown])
     return Predictions(unknown, probabilities.argmax(1), probabilities, names)
-
-
-def _has_labelled_type(graph: Graph) -> Array:
-    """(N,) whether any node of its type has a label."""
-    assert graph.labels is not None
-    found = np.zeros(graph.num_nodes, dtype=bool)
-    for first, last in pairwise(graph.type_offsets):
-        found[first:last] = bool((graph.labels[first:last] >= 0).any())
-    return found

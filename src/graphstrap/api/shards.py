@@ -50,67 +50,48 @@ def write_shards(
     if ending not in ENDINGS:
         raise InputError(f"shards are written as {' or '.join(ENDINGS)}, got {ending!r}")
     model.module.to(device)
-    if isinstance(graph, Part):
-        _claim(folder, _contents(model, graph, rows_per_shard, ending, how), workers)
-        return _write_part(model, graph, folder, rows_per_shard=rows_per_shard, ending=ending, how=how, workers=workers)
     prepared = prepare(model, graph)
-    if how == "auto":
-        how = "layers" if workers.size > 1 else choose_way(model, prepared, device=device)
-    if workers.size > 1 and how != "layers":
-        raise InputError(f"several workers share layers, not --how {how}: give --how layers, or one worker")
-    way = "sampled" if how == "sampled" else "exact"  # full or layers: the same numbers
-    _claim(folder, _contents(model, graph, rows_per_shard, ending, way), workers)
-    if how == "layers":
-        encoder, work_folder = model.method.frozen, folder / _WORK_FOLDER
-        h: Any = embed_layers(encoder, prepared, device=device, folder=work_folder, workers=workers)
+    if isinstance(prepared, Part):
+        way = how
     else:
-        h = embed(model, graph, device=device, how=how)
-    block = prepared.features[0] if how == "layers" else None
-    numbers = workers.share(list(enumerate(range(0, graph.num_nodes, rows_per_shard))))
-    width = _write_files(model, h, block, graph.external_ids, folder, numbers, rows_per_shard, ending)
-    workers.wait()
+        if how == "auto":
+            how = "layers" if workers.size > 1 else choose_way(model, prepared, device=device)
+        if workers.size > 1 and how != "layers":
+            raise InputError(f"several workers share layers, not --how {how}: give --how layers, or one worker")
+        way = "sampled" if how == "sampled" else "exact"  # full or layers: the same numbers
     if workers.is_first:
-        shutil.rmtree(folder / _WORK_FOLDER, ignore_errors=True)
-    return width
-
-
-def _write_part(
-    model: Model, part: Part, folder: Path, *, rows_per_shard: int, ending: str, how: str, workers: Workers
-) -> int:
-    """Every worker the files of its own nodes. All of them must make every layer, so a cut run makes them anew."""
-    prepared = prepare(model, part)
-    assert isinstance(prepared, Part)
-    h = embed_part(model, prepared, workers=workers, how=how)
-    counts = np.bincount(part.part_of.numpy(), minlength=part.num_parts)
-    before = int((-(-counts[: part.number] // rows_per_shard)).sum())
-    numbers = [(before + i, first) for i, first in enumerate(range(0, len(h), rows_per_shard))]
-    width = _write_files(model, h, prepared.own.features[0], part.own_ids, folder, numbers, rows_per_shard, ending)
+        _claim(folder, _contents(model, graph, rows_per_shard, ending, way))
     workers.wait()
-    return width
-
-
-def _write_files(
-    model: Model,
-    h: Any,
-    block: Block | None,
-    ids: np.ndarray[Any, Any],
-    folder: Path,
-    numbers: Sequence[tuple[int, int]],
-    rows_per_shard: int,
-    ending: str,
-) -> int:
-    """The files of these numbers, each from a row on; the number of columns. Own features come from `block`."""
+    h: Any
+    own_columns: Block | None = None  # to be appended here; `embed` has done so itself
+    if isinstance(prepared, Part):  # all workers must make every layer, so a cut run makes them anew
+        h = embed_part(model, prepared, workers=workers, how=how)
+        ids, own_columns = prepared.own_ids, prepared.own.features[0]
+        counts = np.bincount(prepared.part_of.numpy(), minlength=prepared.num_parts)
+        before = int((-(-counts[: prepared.number] // rows_per_shard)).sum())
+        numbers: Sequence[tuple[int, int]] = list(enumerate(range(0, len(h), rows_per_shard), before))
+    else:
+        if how == "layers":
+            work_folder, own_columns = folder / _WORK_FOLDER, prepared.features[0]
+            h = embed_layers(model.method.frozen, prepared, device=device, folder=work_folder, workers=workers)
+        else:
+            h = embed(model, graph, device=device, how=how)
+        ids = graph.external_ids
+        numbers = workers.share(list(enumerate(range(0, graph.num_nodes, rows_per_shard))))
     width = 0
     for number, first in numbers:
         last = min(first + rows_per_shard, len(ids))
         rows = np.asarray(h[first:last])
-        if model.own_features is not None and block is not None:
-            own = take_rows(block, slice(first, last))
+        if model.own_features is not None and own_columns is not None:
+            own = take_rows(own_columns, slice(first, last))
             rows = model.own_features.append_rows(torch.from_numpy(rows), own).numpy()
         width = rows.shape[1]
         path = folder / f"part-{number:05}.{ending}"
         if not path.exists() or (ending == "npy" and not ids_path(path).exists()):
             write_embeddings(path, ids[first:last], rows)
+    workers.wait()
+    if workers.is_first:
+        shutil.rmtree(folder / _WORK_FOLDER, ignore_errors=True)
     return width
 
 
@@ -126,31 +107,22 @@ def _contents(model: Model, graph: Graph, rows_per_shard: int, ending: str, way:
     }
 
 
-def _claim(folder: Path, wanted: dict[str, Any], workers: Workers) -> None:
-    """The first worker makes the folder, or finds in it what an earlier run of the same began."""
-    if workers.is_first:
-        _make_or_find(folder, wanted)
-    workers.wait()
-
-
-def _make_or_find(folder: Path, wanted: dict[str, Any]) -> None:
+def _claim(folder: Path, wanted: dict[str, Any]) -> None:
+    """Make the folder, or find in it what an earlier run of the same began."""
     listed = folder / _LIST_FILE
-    if folder.exists() and not listed.exists() and any(folder.iterdir()):
-        raise InputError(f"{folder} holds other files: name a new folder for the embeddings")
     if listed.exists():
-        if _read_list(listed) != wanted:
+        try:
+            found = json.loads(read_text(listed))
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{listed} is damaged ({error}): name a new folder for the embeddings") from error
+        if found != wanted:
             raise InputError(f"{folder} holds embeddings of another model, graph, way or layout: name a new folder")
         return
+    if folder.exists() and any(folder.iterdir()):
+        raise InputError(f"{folder} holds other files: name a new folder for the embeddings")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder} cannot be made: {error.strerror or error}") from error
     with atomic_write(listed) as temporary:
         temporary.write_text(json.dumps(wanted) + "\n", encoding="utf-8")
-
-
-def _read_list(path: Path) -> Any:
-    try:
-        return json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is damaged ({error}): name a new folder for the embeddings") from error

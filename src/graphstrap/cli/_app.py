@@ -21,16 +21,10 @@ from graphstrap.io.registry import Registry
 Verb = Callable[..., None] | typer.Typer
 
 # A verb's file imports PyTorch and the like inside its function: --help shows every verb at once.
+_MAKE = ("demo", "datasets", "fit", "resume", "embed", "predict", "prepare")
+_LOOK = ("evaluate", "neighbors", "report", "card", "info")
 VERBS: Registry[Verb] = Registry(
-    "verb",
-    group="graphstrap.verbs",
-    own={
-        name: f"graphstrap.cli.{name}:{name}"
-        for name in (
-            *("demo", "datasets", "fit", "resume", "embed", "predict", "prepare"),
-            *("evaluate", "neighbors", "report", "card", "info"),
-        )
-    },
+    "verb", group="graphstrap.verbs", own={name: f"graphstrap.cli.{name}:{name}" for name in _MAKE + _LOOK}
 )
 LAB_VERBS = ("bench", "reproduce")  # of the package graphstrap-lab
 
@@ -58,8 +52,15 @@ class _Program(TyperGroup):
         return typer.main.get_group(host).commands[cmd_name]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """One line about each verb. A plugin is not imported for it."""
+        lines = []
+        for name in VERBS:
+            if VERBS.is_own(name):
+                lines.append((name, (getdoc(VERBS.get(name)) or "").partition("\n\n")[0].replace("\n", " ")))
+            else:
+                lines.append((name, f"Added by {VERBS.origin(name)}."))
         with formatter.section("Commands"):
-            formatter.write_dl([(name, _summary(name)) for name in VERBS])
+            formatter.write_dl(lines)
 
     def invoke(self, ctx: Any) -> Any:
         """Run a verb. Ctrl-C or SIGTERM ends it with one sentence and the usual exit code."""
@@ -83,13 +84,6 @@ class _Program(TyperGroup):
         finally:
             if in_main:
                 signal.signal(signal.SIGTERM, before)
-
-
-def _summary(name: str) -> str:
-    """One line about a verb. A plugin is not imported for it."""
-    if VERBS.is_own(name):
-        return (getdoc(VERBS.get(name)) or "").partition("\n\n")[0].replace("\n", " ")
-    return f"Added by {VERBS.origin(name)}."
 
 
 def _print_version(wanted: bool) -> None:

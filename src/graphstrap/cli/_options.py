@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -12,7 +12,7 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Context, Exit, Option
 
 from graphstrap.errors import InputError, InterruptedTrainingError
 from graphstrap.evaluation.registry import PROTOCOLS
@@ -25,23 +25,24 @@ if TYPE_CHECKING:
     from graphstrap.run.folder import Run
     from graphstrap.train.parallel.workers import Workers
 
-RunFolder = Annotated[Path, typer.Argument(metavar="DIR", help="A run folder that `graphstrap fit` made.")]
-Edges = Annotated[str | None, typer.Option(help="Edge table: CSV or Parquet, or a glob of several files.")]
-Nodes = Annotated[str | None, typer.Option(help="Node table: an id column, feature columns, label, split, type.")]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
+RunFolder = Annotated[Path, Argument(metavar="DIR", help="A run folder that `graphstrap fit` made.")]
+Edges = Annotated[str | None, Option(help="Edge table: CSV or Parquet, or a glob of several files.")]
+Nodes = Annotated[str | None, Option(help="Node table: an id column, feature columns, label, split, type.")]
+Device = Annotated[str, Option(help="auto, cpu or cuda.")]
+AsJson = Annotated[bool, Option("--json", help="Print one JSON value.")]
 NumWorkers = Annotated[
-    int, typer.Option("--workers", help="Processes on this host that share the work (see docs/parallel.md).", min=1)
+    int, Option("--workers", help="Processes on this host that share the work (see docs/parallel.md).", min=1)
 ]
-Engine = Annotated[str, typer.Option(help="What starts the workers: torch, or ray (extra `ray`).")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no notes.")]
-IgnoreColumns = Annotated[str | None, typer.Option(help="Columns to leave out, separated by commas.")]
-IgnoreUnknownNodes = Annotated[bool, typer.Option("--ignore-unknown-nodes", help="Drop edges that name unknown nodes.")]
+Engine = Annotated[str, Option(help="What starts the workers: torch, or ray (extra `ray`).")]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="No progress bar, no notes.")]
+IgnoreColumns = Annotated[str | None, Option(help="Columns to leave out, separated by commas.")]
+Directed = Annotated[bool, Option("--directed", help="Keep edge directions instead of adding every reverse.")]
+IgnoreUnknownNodes = Annotated[bool, Option("--ignore-unknown-nodes", help="Drop edges that name unknown nodes.")]
 PROTOCOL_NAMES = f"{', '.join(PROTOCOLS)} (links trains anew)"  # for help texts
 
 
 def launched(
-    context: typer.Context, num_workers: int, *, engine: str = "torch", run: Path | None = None, on_gpus: bool = False
+    context: Context, num_workers: int, *, engine: str = "torch", run: Path | None = None, on_gpus: bool = False
 ) -> None:
     """Where several workers are asked for and this process is none of them: run the same command in each, and exit.
     The engine `ray` needs the run folder, and starts a single worker too."""
@@ -55,12 +56,12 @@ def launched(
     if is_worker():
         return
     if engine == "torch":
-        raise typer.Exit(launch(arguments, num_workers))
+        raise Exit(launch(arguments, num_workers))
     from graphstrap.cli._app import run as run_command
     from graphstrap.train.parallel.ray import launch_on_ray
 
     assert run is not None
-    raise typer.Exit(launch_on_ray(partial(run_command, arguments), run=run, num_workers=num_workers, on_gpus=on_gpus))
+    raise Exit(launch_on_ray(partial(run_command, arguments), run=run, num_workers=num_workers, on_gpus=on_gpus))
 
 
 @contextmanager
@@ -70,7 +71,7 @@ def resumable(run: Path, *, quiet: bool = False) -> Iterator[None]:
         yield
     except InterruptedTrainingError as stop:
         note(f"{stop}, saved: go on with `graphstrap resume {run}`", quiet=quiet)
-        raise typer.Exit(stop.exit_code) from stop
+        raise Exit(stop.exit_code) from stop
 
 
 def names(text: str | None) -> tuple[str, ...] | None:
@@ -120,9 +121,7 @@ def check_one_run(folder: Path) -> None:
 
     several = seed_folders(folder) or fold_folders(folder)
     if several:
-        raise InputError(
-            f"{folder} holds {len(several)} runs, one for each seed or fold: name one, such as {several[0]}"
-        )
+        raise InputError(f"{folder} holds {len(several)} runs, of seeds or folds: name one, such as {several[0]}")
 
 
 def open_run(
@@ -137,55 +136,46 @@ def open_run(
     return Embedder.load(folder, device=device), load_graph_of(run, quiet=quiet, loaded=loaded)
 
 
-def table_options(
-    source_column: Annotated[
-        str | None, typer.Option(help="Edge column of source ids [default: `source`, `src` or `from`, or the first].")
-    ] = None,
-    target_column: Annotated[
-        str | None, typer.Option(help="Edge column of target ids [default: `target`, `dst` or `to`, or the second].")
-    ] = None,
-    weight_column: Annotated[str | None, typer.Option(help="Edge column of weights [default: `weight`].")] = None,
-    edge_type_column: Annotated[str | None, typer.Option(help="Edge column of types [default: `type`].")] = None,
-    edge_time_column: Annotated[str | None, typer.Option(help="Edge column of times [default: `time`].")] = None,
-    id_column: Annotated[str | None, typer.Option(help="Node column of ids [default: `id`, or the first].")] = None,
-    label_column: Annotated[str | None, typer.Option(help="Node column of labels [default: `label`].")] = None,
-    split_column: Annotated[str | None, typer.Option(help="Node column of train/val/test [default: `split`].")] = None,
-    type_column: Annotated[str | None, typer.Option(help="Node column of types [default: `type`].")] = None,
-    node_time_column: Annotated[str | None, typer.Option(help="Node column of times [default: `time`].")] = None,
-    feature_columns: Annotated[
-        str | None, typer.Option(help="Feature columns, separated by commas [default: all others].")
-    ] = None,
-    ignore_columns: IgnoreColumns = None,
-    directed: Annotated[
-        bool, typer.Option("--directed", help="Keep edge directions instead of adding every reverse.")
-    ] = False,
-    ignore_unknown_nodes: IgnoreUnknownNodes = False,
-) -> TableOptions:
-    from graphstrap.io.columns import TableOptions
-
-    return TableOptions(
-        source=source_column,
-        target=target_column,
-        weight=weight_column,
-        edge_type=edge_type_column,
-        time=edge_time_column,
-        id=id_column,
-        label=label_column,
-        split=split_column,
-        type=type_column,
-        node_time=node_time_column,
-        feature_columns=names(feature_columns),
-        ignore_columns=names(ignore_columns) or (),
-        directed=directed,
-        ignore_unknown_nodes=ignore_unknown_nodes,
-    )
+# The options of tables: the field of TableOptions that each is, and what it says.
+_OF_TABLES = {
+    "source_column": ("source", "Edge column of source ids [default: `source`, `src` or `from`, or the first]."),
+    "target_column": ("target", "Edge column of target ids [default: `target`, `dst` or `to`, or the second]."),
+    "weight_column": ("weight", "Edge column of weights [default: `weight`]."),
+    "edge_type_column": ("edge_type", "Edge column of types [default: `type`]."),
+    "edge_time_column": ("time", "Edge column of times [default: `time`]."),
+    "id_column": ("id", "Node column of ids [default: `id`, or the first]."),
+    "label_column": ("label", "Node column of labels [default: `label`]."),
+    "split_column": ("split", "Node column of train/val/test [default: `split`]."),
+    "type_column": ("type", "Node column of types [default: `type`]."),
+    "node_time_column": ("node_time", "Node column of times [default: `time`]."),
+    "feature_columns": ("feature_columns", "Feature columns, separated by commas [default: all others]."),
+}
 
 
 def with_table_options(verb: Callable[..., None]) -> Callable[..., None]:
-    """Declare all of these, before the last option, for a verb that takes them as `**columns` and calls
-    `table_options(**columns)`."""
+    """Declare the options of tables, before the last option, for a verb that takes them as `**columns`."""
+    declared: dict[str, tuple[Any, Any]] = {  # the type of each and its default
+        **{name: (Annotated[str | None, Option(help=text)], None) for name, (_, text) in _OF_TABLES.items()},
+        "ignore_columns": (IgnoreColumns, None),
+        "directed": (Directed, False),
+        "ignore_unknown_nodes": (IgnoreUnknownNodes, False),
+    }
+    columns = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in declared.items()
+    ]
     given = signature(verb, eval_str=True)
-    columns = signature(table_options, eval_str=True, locals={"TableOptions": object}).parameters
     *first, last = [one for one in given.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
-    verb.__signature__ = given.replace(parameters=[*first, *columns.values(), last])  # type: ignore[attr-defined]
+    last = last.replace(kind=Parameter.KEYWORD_ONLY)
+    verb.__signature__ = given.replace(parameters=[*first, *columns, last])  # type: ignore[attr-defined]
     return verb
+
+
+def table_options(columns: Mapping[str, Any]) -> TableOptions:
+    """What the `**columns` of such a verb say."""
+    from graphstrap.io.columns import TableOptions
+
+    fields = {field: columns[name] for name, (field, _) in _OF_TABLES.items()}
+    fields |= {"feature_columns": names(columns["feature_columns"])}
+    fields |= {name: columns[name] for name in ("directed", "ignore_unknown_nodes")}
+    return TableOptions(**fields, ignore_columns=names(columns["ignore_columns"]) or ())

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from graphstrap.cli import _options as o
 
 
 def card(
     folder: o.RunFolder,
-    to: Annotated[Path, typer.Option(help="The folder to make; an earlier one is replaced.")],
+    to: Annotated[Path, Option(help="The folder to make; an earlier one is replaced.")],
     device: o.Device = "auto",
     quiet: o.Quiet = False,
 ) -> None:

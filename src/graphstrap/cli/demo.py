@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from graphstrap.cli import _options as o
 
@@ -15,9 +15,9 @@ _SHOWN = ("statistics.mean", "json.dumps", "posixpath.join")
 
 
 def demo(
-    picture: Annotated[Path, typer.Option(help="Where to draw the embedding space.")] = Path("graphstrap-demo.png"),
-    seed: Annotated[int, typer.Option(help="Fixes weights and views.", min=0)] = 0,
-    steps: Annotated[int, typer.Option(help="Training steps; `fit` takes 1000.", min=1)] = 300,
+    picture: Annotated[Path, Option(help="Where to draw the embedding space.")] = Path("graphstrap-demo.png"),
+    seed: Annotated[int, Option(help="Fixes weights and views.", min=0)] = 0,
+    steps: Annotated[int, Option(help="Training steps; `fit` takes 1000.", min=1)] = 300,
     as_json: o.AsJson = False,
     quiet: o.Quiet = False,
 ) -> None:

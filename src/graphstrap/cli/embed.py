@@ -5,32 +5,30 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Context, Option
 
 from graphstrap.cli import _options as o
 from graphstrap.errors import InputError
 
 
 def embed(
-    context: typer.Context,
+    context: Context,
     folder: o.RunFolder,
     to: Annotated[
         Path,
-        typer.Option(
-            help="Where to write: .parquet, .csv, .npy, .safetensors or .faiss; a folder with --rows-per-file."
-        ),
+        Option(help="Where to write: .parquet, .csv, .npy, .safetensors or .faiss; a folder with --rows-per-file."),
     ],
     edges: o.Edges = None,
     nodes: o.Nodes = None,
     ignore_unknown_nodes: o.IgnoreUnknownNodes = False,
     ignore_columns: o.IgnoreColumns = None,
     how: Annotated[
-        str, typer.Option(help="full, layers (each layer once, in blocks), sampled, or auto: by what fits into memory.")
+        str, Option(help="full, layers (each layer once, in blocks), sampled, or auto: by what fits into memory.")
     ] = "auto",
     rows_per_file: Annotated[
-        int, typer.Option(help="Write a folder of files with this many rows each; a cut run goes on.", min=0)
+        int, Option(help="Write a folder of files with this many rows each; a cut run goes on.", min=0)
     ] = 0,
-    file_format: Annotated[str, typer.Option(help="Of the files in a folder: parquet or npy.")] = "parquet",
+    file_format: Annotated[str, Option(help="Of the files in a folder: parquet or npy.")] = "parquet",
     device: o.Device = "auto",
     workers: o.NumWorkers = 1,
     quiet: o.Quiet = False,

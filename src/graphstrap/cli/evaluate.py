@@ -5,27 +5,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from graphstrap.cli import _options as o
 from graphstrap.errors import InputError
 
 if TYPE_CHECKING:
     from graphstrap.evaluation.registry import Evaluation
-    from graphstrap.graph import Graph
 
 _ONE_IS_RARE = 80.0  # the other class has more percent than this: where the report takes auc by itself
 
 
 def evaluate(
     folder: o.RunFolder,
-    protocol: Annotated[str, typer.Option(help=f"One of {o.PROTOCOL_NAMES}.")] = "paper",
+    protocol: Annotated[str, Option(help=f"One of {o.PROTOCOL_NAMES}.")] = "paper",
     runs: Annotated[
-        int | None, typer.Option(help="Number of random splits [default: 5; links: 1].", min=1, show_default=False)
+        int | None, Option(help="Number of random splits [default: 5; links: 1].", min=1, show_default=False)
     ] = None,
-    baselines: Annotated[bool, typer.Option(help="Also evaluate raw features and an untrained encoder.")] = True,
+    baselines: Annotated[bool, Option(help="Also evaluate raw features and an untrained encoder.")] = True,
     refit: Annotated[
-        bool, typer.Option(help="links: train anew without the hidden edges, or use the run's encoder, which saw them.")
+        bool, Option(help="links: train anew without the hidden edges, or use the run's encoder, which saw them.")
     ] = True,
     device: o.Device = "auto",
     as_json: o.AsJson = False,
@@ -33,11 +32,10 @@ def evaluate(
 ) -> None:
     """Evaluate a run from its graph's labels, or from hidden edges (links). The protocol is always named."""
     from graphstrap.api.ensemble import evaluate_runs, seed_folders
-    from graphstrap.api.estimator import random_init
+    from graphstrap.api.estimator import baselines_of
     from graphstrap.evaluation.protocols import SAW_LABELS, has_seen_test_labels
     from graphstrap.evaluation.protocols import evaluate as evaluate_embeddings
     from graphstrap.evaluation.registry import find_protocol, pool_evaluations
-    from graphstrap.nn.features import raw_features
 
     chosen = find_protocol(protocol)
     folders = seed_folders(folder) or [folder]
@@ -68,18 +66,13 @@ def evaluate(
         o.print_json({**result.to_dict(), **warning, **(several if len(by_seed) > 1 else {})})
         return
     if baselines and result.metric == "accuracy":
-        largest = _largest_class(graph)
+        known = graph.labels[graph.labels >= 0]
+        largest = 100.0 * int(known.bincount().max()) / len(known)  # where every node is called by it
         print(f"{'largest class':14s} {largest:6.2f}")
         if graph.num_classes == 2 and largest > _ONE_IS_RARE:
-            o.note(
-                "note: one of the two classes is rare, and accuracy hardly asks for it: see --protocol auc", quiet=quiet
-            )
-    rows = {}
-    if baselines and (raw := raw_features(graph)) is not None:
-        rows["raw features"] = evaluate_embeddings(raw, graph, protocol=protocol, num_runs=runs)
-    if baselines:
-        untrained = random_init(graph, model.recipe_, seed=model.seed, device=device)
-        rows["random init"] = evaluate_embeddings(untrained, graph, protocol=protocol, num_runs=runs)
+            o.note("note: one of two classes is rare, and accuracy hardly asks for it: see --protocol auc", quiet=quiet)
+    others = baselines_of(graph, model.recipe_, seed=model.seed, device=device) if baselines else {}
+    rows = {name: evaluate_embeddings(h, graph, protocol=protocol, num_runs=runs) for name, h in others.items()}
     appended = model.recipe_.encoder.own_features
     rows[model.recipe_.method.name + (" + own" if appended else "")] = result
     if len(by_seed) > 1:
@@ -88,22 +81,10 @@ def evaluate(
     _print_rows(rows)
     raw_row = rows.get("raw features")
     if appended and raw_row is not None and raw_row.mean > result.mean + result.std:
-        o.note(
-            "note: raw features are better: fit again, with a node's own columns counting more: "
-            f"--set encoder.own_weight={4 * model.recipe_.encoder.own_weight:g}",
-            quiet=quiet,
-        )
+        setting = f"--set encoder.own_weight={4 * model.recipe_.encoder.own_weight:g}"
+        o.note(f"note: raw features are better: fit again, own columns counting more: {setting}", quiet=quiet)
     if appended:
         print(f"+ own: {model.model_.num_own_columns} columns of the node's own features stand beside the embedding")
-
-
-def _largest_class(graph: Graph) -> float:
-    """What calling every node by the most frequent class would score, in percent."""
-    import torch
-
-    assert graph.labels is not None
-    known = graph.labels[graph.labels >= 0]
-    return 100.0 * float(torch.bincount(known).max()) / len(known)
 
 
 def _print_rows(rows: dict[str, Evaluation]) -> None:

@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Context, Exit, Option
 
 from graphstrap.cli import _options as o
 from graphstrap.errors import InputError
@@ -26,40 +26,34 @@ _MOST_SHOWN = 12  # names of features
 
 @o.with_table_options
 def fit(
-    context: typer.Context,
-    source: Annotated[
-        str | None, typer.Argument(help="A dataset's name (see `datasets`), an .npz file or a store.")
-    ] = None,
-    run: Annotated[Path | None, typer.Option(help="The run folder to make.")] = None,
+    context: Context,
+    source: Annotated[str | None, Argument(help="A dataset's name (see `datasets`), an .npz file or a store.")] = None,
+    run: Annotated[Path | None, Option(help="The run folder to make.")] = None,
     edges: o.Edges = None,
     nodes: o.Nodes = None,
-    method: Annotated[
-        str | None, typer.Option(help="The method to train [default: the recipe's, mostly bgrl].")
-    ] = None,
-    recipe: Annotated[
-        str | None, typer.Option(help="A recipe's name or a TOML file [default: made from the graph].")
-    ] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="Replace a setting: train.steps=2000.")] = None,
-    seed: Annotated[int, typer.Option(help="Fixes weights and views.", min=0)] = 0,
+    method: Annotated[str | None, Option(help="The method to train [default: the recipe's, mostly bgrl].")] = None,
+    recipe: Annotated[str | None, Option(help="A recipe's name or a TOML file [default: made from the graph].")] = None,
+    set_: Annotated[list[str] | None, Option("--set", help="Replace a setting: train.steps=2000.")] = None,
+    seed: Annotated[int, Option(help="Fixes weights and views.", min=0)] = 0,
     seeds: Annotated[
-        int, typer.Option(help="Train this many models at once, of seeds SEED, SEED + 1, ...", min=1, max=1000)
+        int, Option(help="Train this many models at once, of seeds SEED, SEED + 1, ...", min=1, max=1000)
     ] = 1,
     folds: Annotated[
         int | None,
-        typer.Option(help="Semi-supervised: train this many models, each without another part of the labels.", min=2),
+        Option(help="Semi-supervised: train this many models, each without another part of the labels.", min=2),
     ] = None,
     folds_of: Annotated[
-        str | None, typer.Option(help="What is cut into folds: val, or all (train and val) [default: val if there is].")
+        str | None, Option(help="What is cut into folds: val, or all (train and val) [default: val if there is].")
     ] = None,
     precision: Annotated[
-        str | None, typer.Option(help="auto, fp32, tf32 or bf16 [default: the recipe's, mostly auto].")
+        str | None, Option(help="auto, fp32, tf32 or bf16 [default: the recipe's, mostly auto].")
     ] = None,
-    from_: Annotated[Path | None, typer.Option("--from", help="Start from another run's weights and recipe.")] = None,
+    from_: Annotated[Path | None, Option("--from", help="Start from another run's weights and recipe.")] = None,
     send_to: Annotated[
-        list[str] | None, typer.Option(help="Also send metrics to tensorboard:FOLDER or mlflow[:EXPERIMENT].")
+        list[str] | None, Option(help="Also send metrics to tensorboard:FOLDER or mlflow[:EXPERIMENT].")
     ] = None,
     restarts: Annotated[
-        int, typer.Option(help="Train in a process of its own; go on where it is killed, at most so often.", min=0)
+        int, Option(help="Train in a process of its own; go on where it is killed, at most so often.", min=0)
     ] = 0,
     device: o.Device = "auto",
     workers: o.NumWorkers = 1,
@@ -91,14 +85,12 @@ def fit(
     if run.exists() and not is_worker():
         raise InputError(f"run folder {run} exists: choose another --run, or go on with `graphstrap resume {run}`")
     if restarts:
-        raise typer.Exit(supervise(without_restarts(context.obj), run=run, restarts=restarts))
+        same = ["--workers", str(workers), "--engine", engine, *(["--quiet"] if quiet else [])]
+        raise Exit(supervise(without_restarts(context.obj), run=run, restarts=restarts, options=same))
     if seeds > 1 and from_ is not None:
         raise InputError("--seeds trains fresh models, --from starts from given weights: choose one of them")
     if recipe is not None and from_ is not None:
-        raise InputError(
-            "--from takes the other run's recipe with its weights: leave out --recipe, and replace single settings "
-            "with --set"
-        )
+        raise InputError("--from takes the other run's recipe: leave out --recipe, replace single settings by --set")
     if seeds > 1 and send_to:
         raise InputError("--send-to shows one model's metrics, --seeds trains several: choose one of them")
     if folds is not None and (seeds > 1 or from_ is not None or send_to or workers > 1):
@@ -109,15 +101,11 @@ def fit(
     if precision is not None:
         settings["train.precision"] = precision
     on = resolve_device(device)
-    base = (Recipe() if recipe in (None, "default") else load_recipe(recipe)).with_settings(settings)  # or refused
-    where = Source(source, edges, nodes, o.table_options(**columns))
-    if from_ is not None:
-        earlier = Embedder.load(from_)
-        estimator = Embedder(recipe=earlier.recipe_, settings=settings, seed=seed, device=device)
-    elif recipe in (None, "default"):
-        earlier, estimator = None, Embedder(settings=settings, seed=seed, device=device)
-    else:
-        earlier, estimator = None, Embedder(recipe=base, seed=seed, device=device)
+    (Recipe() if recipe in (None, "default") else load_recipe(recipe)).with_settings(settings)  # or refused
+    where = Source(source, edges, nodes, o.table_options(columns))
+    earlier = None if from_ is None else Embedder.load(from_)
+    chosen = (recipe or "default") if earlier is None else earlier.recipe_
+    estimator = Embedder(recipe=chosen, settings=settings, seed=seed, device=device)
     if folds is not None:
         _fit_folds(estimator, where, run, number=folds, part=folds_of, quiet=quiet)
         return
@@ -143,9 +131,7 @@ def fit(
         models = "" if seeds == 1 else f"{seeds} models, "
         print(f"{run}: {models}trained {runs[0].recipe.train.steps} steps{o.last_loss(runs)}")
         if any(spread is not None and spread < 0.01 for spread in (one.last_logged("spread") for one in runs)):
-            o.note(
-                "warning: all nodes have nearly the same embedding: are the features constant, or the graph very small?"
-            )
+            o.note("warning: all nodes are embedded nearly alike: are the features constant, or the graph very small?")
         verb = f"embed {run} --to embeddings.parquet" if seeds == 1 else f"evaluate {run}"
         o.note(f"next: graphstrap {verb}", quiet=quiet)
 
@@ -186,8 +172,9 @@ def _describe(graph: Graph, encoder: str | None = None) -> Iterator[str]:
             )
 
 
-def supervise(arguments: list[str], *, run: Path, restarts: int) -> int:
-    """Run `graphstrap ARGUMENTS`, and go on from the last checkpoint each time that a signal ends it; the exit code.
+def supervise(arguments: list[str], *, run: Path, restarts: int, options: Sequence[str] = ()) -> int:
+    """Run `graphstrap ARGUMENTS`, and go on from the last checkpoint, by `resume` with these options, each time that a
+    signal ends it; the exit code.
 
     Training that ends by itself, well or not, is not started again: the same mistake would only be made twice. Nor
     does it outlive this process. Several workers are started again by their own launcher first.
@@ -203,20 +190,9 @@ def supervise(arguments: list[str], *, run: Path, restarts: int) -> int:
         has_run = any((run / name).exists() for name in ("run.json", "seeds.json", "folds.json"))
         if left:
             o.note(f"training was ended by {signal.Signals(-code).name}: it goes on, {left} restarts left")
-        command = [*start, "resume", str(run), *_passed_on(arguments)] if has_run else command
+        command = [*start, "resume", str(run), *options] if has_run else command
     o.note(f"training was ended by {signal.Signals(-code).name}: go on with `graphstrap resume {run}`")
     return 128 - code
-
-
-def _passed_on(arguments: list[str]) -> list[str]:
-    """Those options of `fit` that `resume` has too."""
-    kept = []
-    for place, argument in enumerate(arguments):
-        if argument in ("--quiet", "-q") or argument.startswith(("--workers=", "--engine=")):
-            kept.append(argument)
-        elif argument in ("--workers", "--engine"):
-            kept += arguments[place : place + 2]
-    return kept
 
 
 def without_restarts(arguments: list[str]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument
 
 from graphstrap.cli import _options as o
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def info(
-    folder: Annotated[Path | None, typer.Argument(metavar="[DIR]", help="A run folder, to look at that.")] = None,
+    folder: Annotated[Path | None, Argument(metavar="[DIR]", help="A run folder, to look at that.")] = None,
     as_json: o.AsJson = False,
 ) -> None:
     """Say what runs here, or how a run stands."""
@@ -25,8 +25,12 @@ def info(
         runs = [describe_run(Run.open(one)) for one in member_folders([folder])]
         if as_json:
             o.print_json(runs[0] if len(runs) == 1 else runs)
-        for facts in () if as_json else runs:
-            _show(facts)
+            return
+        for facts in runs:
+            state = "finished" if facts["finished"] else "not finished"
+            print(f"{facts['run']}: {state}, step {facts['step']:,} of {facts['steps']:,}")
+            for restart in facts["restarts"]:
+                print(f"  went on from step {restart['step']:,}, {restart.get('time')}, process {restart.get('pid')}")
         return
     import torch
 
@@ -40,14 +44,10 @@ def info(
     if as_json:
         o.print_json(facts)
         return
-    for name, value in facts.items():
-        if name == "backends":
-            for device, chosen in backends.items():
-                print(f"{f'backend ({device})':18s} {chosen['name']}: {chosen['reason']}")
-        elif name == "recipes":
-            print(f"{name:18s} {', '.join(facts['recipes'])}")
-        elif value is not None:
-            print(f"{name:18s} {value}")
+    shown = {name: value for name, value in facts.items() if value is not None and name not in ("backends", "recipes")}
+    shown |= {f"backend ({device})": f"{chosen['name']}: {chosen['reason']}" for device, chosen in backends.items()}
+    for name, value in {**shown, "recipes": ", ".join(facts["recipes"])}.items():
+        print(f"{name:18s} {value}")
 
 
 def describe_run(run: Run) -> dict[str, Any]:
@@ -58,12 +58,3 @@ def describe_run(run: Run) -> dict[str, Any]:
         "steps": run.recipe.train.steps,
         "restarts": run.restarts(),
     }
-
-
-def _show(facts: dict[str, Any]) -> None:
-    print(
-        f"{facts['run']}: {'finished' if facts['finished'] else 'not finished'}, "
-        f"step {facts['step']:,} of {facts['steps']:,}"
-    )
-    for restart in facts["restarts"]:
-        print(f"  went on from step {restart['step']:,}, {restart.get('time')}, process {restart.get('pid')}")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from graphstrap.cli import _options as o
 
 
 def neighbors(
     folder: o.RunFolder,
-    node: Annotated[str, typer.Option(help="The node's id, as in the node table.")],
-    k: Annotated[int, typer.Option("-k", help="How many.", min=1)] = 10,
+    node: Annotated[str, Option(help="The node's id, as in the node table.")],
+    k: Annotated[int, Option("-k", help="How many.", min=1)] = 10,
     device: o.Device = "auto",
     as_json: o.AsJson = False,
     quiet: o.Quiet = False,

@@ -6,7 +6,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from graphstrap.cli import _options as o
 from graphstrap.errors import InputError
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 def predict(
     folder: o.RunFolder,
-    to: Annotated[Path, typer.Option(help="Where to write: .parquet or .csv; a folder for --submission.")],
+    to: Annotated[Path, Option(help="Where to write: .parquet or .csv; a folder for --submission.")],
     ensemble: Annotated[
-        list[Path] | None, typer.Option(help="Another run that answers with it, by the mean of probabilities.")
+        list[Path] | None, Option(help="Another run that answers with it, by the mean of probabilities.")
     ] = None,
     submission: Annotated[
-        str | None, typer.Option(help="Write OGB-LSC's file for MAG240M instead: test-whole, test-dev, test-challenge.")
+        str | None, Option(help="Write OGB-LSC's file for MAG240M instead: test-whole, test-dev, test-challenge.")
     ] = None,
     split_file: Annotated[
-        Path | None, typer.Option(help="The split's papers in order: np.savez('split_dict.npz', **split).")
+        Path | None, Option(help="The split's papers in order: np.savez('split_dict.npz', **split).")
     ] = None,
     device: o.Device = "auto",
     quiet: o.Quiet = False,

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from graphstrap.cli import _options as o
 from graphstrap.errors import InputError
 
 if TYPE_CHECKING:
+    from graphstrap.graph import Graph
     from graphstrap.io.store_format import Report
 
 
@@ -22,25 +23,25 @@ def prepare(
     edges: o.Edges = None,
     nodes: o.Nodes = None,
     ogb: Annotated[
-        Path | None, typer.Option(help="A folder of MAG240M, ogbn-mag or ogbn-papers100M, as it is unpacked.")
+        Path | None, Option(help="A folder of MAG240M, ogbn-mag or ogbn-papers100M, as it is unpacked.")
     ] = None,
-    store: Annotated[Path | None, typer.Option(help="A store that is there, to be partitioned.")] = None,
-    to: Annotated[Path | None, typer.Option(help="The store to make.")] = None,
+    store: Annotated[Path | None, Option(help="A store that is there, to be partitioned.")] = None,
+    to: Annotated[Path | None, Option(help="The store to make.")] = None,
     check: Annotated[
-        Path | None, typer.Option(help="A store, whole or in parts, to read through: checksums, and all numbers.")
+        Path | None, Option(help="A store, whole or in parts, to read through: checksums, and all numbers.")
     ] = None,
     partitions: Annotated[
-        int, typer.Option(help="Make so many parts, one for each worker (see docs/partitions.md).", min=0)
+        int, Option(help="Make so many parts, one for each worker (see docs/partitions.md).", min=0)
     ] = 0,
-    partitioner: Annotated[str, typer.Option(help="auto, metis, streaming, random.")] = "auto",
-    memory: Annotated[str, typer.Option(help="The cap on memory, such as 4GB.")] = "4GB",
-    threads: Annotated[int | None, typer.Option(help="Of the sorting [default: as many as cores].", min=1)] = None,
-    pca: Annotated[int | None, typer.Option(help="Project wider features on so many directions.", min=1)] = None,
-    feature_dtype: Annotated[str, typer.Option(help="fp32, fp16, bf16 or uint8.")] = "fp32",
+    partitioner: Annotated[str, Option(help="auto, metis, streaming, random.")] = "auto",
+    memory: Annotated[str, Option(help="The cap on memory, such as 4GB.")] = "4GB",
+    threads: Annotated[int | None, Option(help="Of the sorting [default: as many as cores].", min=1)] = None,
+    pca: Annotated[int | None, Option(help="Project wider features on so many directions.", min=1)] = None,
+    feature_dtype: Annotated[str, Option(help="fp32, fp16, bf16 or uint8.")] = "fp32",
     derive_features: Annotated[
-        bool, typer.Option("--derive-features", help="Node types without features get the mean of their neighbours.")
+        bool, Option("--derive-features", help="Node types without features get the mean of their neighbours.")
     ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store that is there.")] = False,
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace a store that is there.")] = False,
     quiet: o.Quiet = False,
     **columns: Any,
 ) -> None:
@@ -53,7 +54,7 @@ def prepare(
     from graphstrap.ops.memory import parse_bytes
     from graphstrap.train.parallel.partition import partition_graph
 
-    tables = o.table_options(**columns)
+    tables = o.table_options(columns)
     if check is not None:
         _check(check, quiet=quiet)
         return
@@ -91,12 +92,9 @@ def _check(path: Path, *, quiet: bool) -> None:
     from graphstrap.io.parts import PartsInfo, is_parts, verify_parts
     from graphstrap.io.store import verify_store
 
+    verify: Callable[..., PartsInfo | Graph] = verify_parts if is_parts(path) else verify_store
     with _bars(quiet=quiet) as report:
-
-        def progress(done: int, total: int) -> None:
-            report("reading", done / max(1, total))
-
-        found = verify_parts(path, progress=progress) if is_parts(path) else verify_store(path, progress=progress)
+        found = verify(path, progress=lambda done, total: report("reading", done / max(1, total)))
     shown = f"{found.num_parts} parts of {found.info.name!r}" if isinstance(found, PartsInfo) else str(found)
     print(f"{path}: whole: {shown}")
 
@@ -104,19 +102,12 @@ def _check(path: Path, *, quiet: bool) -> None:
 @contextmanager
 def _bars(*, quiet: bool) -> Iterator[Report]:
     """One bar for each stage, on stderr."""
+    from rich import progress as rich
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
-    columns = (TextColumn("{task.description:<22}"), BarColumn(), TaskProgressColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, disable=quiet) as progress:
+    columns = (rich.TextColumn("{task.description:<22}"), rich.BarColumn(), rich.TaskProgressColumn())
+    times = (rich.TimeElapsedColumn(), rich.TimeRemainingColumn())
+    with rich.Progress(*columns, *times, console=Console(stderr=True), disable=quiet) as progress:
         tasks: dict[str, int] = {}
 
         def report(stage: str, fraction: float) -> None:

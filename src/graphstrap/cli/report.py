@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from graphstrap.cli import _options as o
 from graphstrap.errors import InputError
@@ -13,19 +13,17 @@ from graphstrap.errors import InputError
 
 def report(
     folder: o.RunFolder,
-    to: Annotated[Path | None, typer.Option(help="Where to write [default: report.html in the run folder].")] = None,
+    to: Annotated[Path | None, Option(help="Where to write [default: report.html in the run folder].")] = None,
     protocol: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             help=f"Protocols to evaluate by, of {o.PROTOCOL_NAMES} [default: paper, knn, clustering, and public "
             "where there is a split; without labels links by the run's encoder]."
         ),
     ] = None,
     runs: Annotated[
         int | None,
-        typer.Option(
-            help="Random splits of each evaluation [default: 2; with few labels 10].", min=1, show_default=False
-        ),
+        Option(help="Random splits of each evaluation [default: 2; with few labels 10].", min=1, show_default=False),
     ] = None,
     device: o.Device = "auto",
     as_json: o.AsJson = False,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import typer
+from typer import Context
 
 from graphstrap.cli import _options as o
 from graphstrap.errors import InputError
 
 
 def resume(
-    context: typer.Context,
+    context: Context,
     folder: o.RunFolder,
     workers: o.NumWorkers = 1,
     engine: o.Engine = "torch",

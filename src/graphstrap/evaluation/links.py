@@ -117,9 +117,7 @@ def _unlinked_pairs(keys: Array, starts: Array, count: int, random: np.random.Ge
     num_pairs = num_nodes * (num_nodes - 1) // 2
     num_unlinked = num_pairs - len(keys)
     if num_unlinked < count:
-        raise InputError(
-            f"the protocol 'links' needs more pairs without an edge: {count:,}, while the graph has {num_unlinked:,}"
-        )
+        raise InputError(f"the protocol 'links' needs {count:,} pairs without an edge, the graph has {num_unlinked:,}")
     if num_pairs < 4 * (len(keys) + count):  # so few that all can be listed
         low, high = np.triu_indices(num_nodes, 1)
         return _pairs(random.permutation(np.setdiff1d(low * num_nodes + high, keys))[:count], num_nodes)

@@ -11,8 +11,7 @@ all of the problems, and the host waits for the device a few times a step, howev
 problem depend on its own data only; its neighbours can change the rounding of a product, no more.
 
 X is first turned to its principal axes, which changes nothing in the answer and makes the Hessian nearly diagonal, so
-its diagonal is a good preconditioner: 119 rounds of conjugate gradients on Amazon Computers where the columns as they
-are need 596.
+its diagonal is a good preconditioner: a fifth of the rounds of conjugate gradients (docs/LOG.md).
 
 Problems form a rectangle: B data sets with P problems each. All tensors are (B, P, ...), so that a step is a few
 products for all of them. A problem that is done is masked and stands still. The rectangle becomes narrower as soon as
@@ -70,47 +69,30 @@ def fit_together(
     """
     rank = max(one.coordinates.shape[1] for one in axes)
     x = torch.stack([pad(one.coordinates, (0, rank - one.coordinates.shape[1])) for one in axes])  # (B, N, R)
-    num_entries = labels.numel() * num_classes * len(strengths[0])
-    with threads_for(min(num_entries, MAX_ENTRIES) * rank), computing_in("fp32", x.device):
-        found = _follow(
-            x,
-            labels.to(x.device),
-            num_classes=num_classes,
-            strengths=x.new_tensor(strengths),
-            tolerance=tolerance,
-            max_steps=max_steps,
-        )
-        return [
-            weights[..., : one.directions.shape[1]] @ one.directions.T for weights, one in zip(found, axes, strict=True)
-        ]
-
-
-def _follow(
-    x: Tensor, labels: Tensor, *, num_classes: int, strengths: Tensor, tolerance: float, max_steps: int
-) -> Tensor:
-    """(B, S, K, R). As many strengths at once as memory allows; the next ones start from the last of them."""
-    num_rows = x.shape[1]
-    positive = (labels[:, None] == torch.arange(num_classes, device=x.device)[:, None]).double()  # (B, K, N)
-    pulls, counts = positive @ x, positive.sum(2)
-    rarest = torch.minimum(counts, num_rows - counts).clamp(min=1)
-    first_gradients = (x.sum(1, keepdim=True) / 2 - pulls).norm(dim=2)  # (B, K) at w = 0 and C = 1
-    limits = tolerance * rarest / num_rows * first_gradients
-    size = max(1, max_entries(x.device) // positive.numel())
-    start = torch.zeros_like(pulls)
+    labels, grid = labels.to(x.device), x.new_tensor(strengths)
+    num_rows, num_entries = x.shape[1], labels.numel() * num_classes * len(strengths[0])
     found = []
-    for first in range(0, strengths.shape[1], size):
-        chunk = strengths[:, first : first + size]
-        weights = minimise(
-            x,
-            pulls.repeat(1, chunk.shape[1], 1),
-            strengths=chunk.repeat_interleave(num_classes, dim=1),
-            limits=(chunk[:, :, None] * limits[:, None]).flatten(1),
-            start=start.repeat(1, chunk.shape[1], 1),
-            max_steps=max_steps,
-        )
-        found.append(weights.view(len(x), -1, num_classes, x.shape[2]))
-        start = weights[:, -num_classes:]
-    return torch.cat(found, dim=1)
+    with threads_for(min(num_entries, MAX_ENTRIES) * rank), computing_in("fp32", x.device):
+        positive = (labels[:, None] == torch.arange(num_classes, device=x.device)[:, None]).double()  # (B, K, N)
+        pulls, counts = positive @ x, positive.sum(2)
+        rarest = torch.minimum(counts, num_rows - counts).clamp(min=1)
+        first_gradients = (x.sum(1, keepdim=True) / 2 - pulls).norm(dim=2)  # (B, K) at w = 0 and C = 1
+        limits = tolerance * rarest / num_rows * first_gradients
+        start = torch.zeros_like(pulls)
+        # As many strengths at once as memory allows; the next ones start from the last of them.
+        for chunk in torch.split(grid, max(1, max_entries(x.device) // positive.numel()), dim=1):
+            weights = minimise(
+                x,
+                pulls.repeat(1, chunk.shape[1], 1),
+                strengths=chunk.repeat_interleave(num_classes, dim=1),
+                limits=(chunk[:, :, None] * limits[:, None]).flatten(1),
+                start=start.repeat(1, chunk.shape[1], 1),
+                max_steps=max_steps,
+            )
+            found.append(weights.view(len(x), -1, num_classes, x.shape[2]))
+            start = weights[:, -num_classes:]
+        joined = torch.cat(found, dim=1)  # (B, S, K, R)
+        return [own[..., : one.directions.shape[1]] @ one.directions.T for own, one in zip(joined, axes, strict=True)]
 
 
 class Axes(NamedTuple):
@@ -177,7 +159,9 @@ def minimise(
         limits: (B, P) norms of the gradient at which to stop.
         start: (B, P, D).
     """
-    answer, rows = start.clone(), SingleRows.of(x)
+    single = x.float()
+    rows = SingleRows(single, single.transpose(1, 2).contiguous(), single.square())
+    answer = start.clone()
     scores = start @ x.transpose(1, 2)
     problems = _Problems(all_places(pulls), pulls, strengths[:, :, None], limits, start, scores, limits)
     problems = replace(problems, objectives=problems.objective(start, scores))
@@ -229,11 +213,6 @@ class SingleRows(NamedTuple):
     transposed: Tensor  # (B, D, N)
     squares: Tensor  # (B, N, D)
 
-    @classmethod
-    def of(cls, x: Tensor) -> SingleRows:
-        single = x.float()
-        return cls(single, single.transpose(1, 2).contiguous(), single.square())
-
 
 def newton_step(rows: SingleRows, curvature: Tensor, *, gradient: Tensor, at_work: Tensor) -> Tensor:
     """The steps (B, P, D) for `curvature` (B, P, N), in float64; 0 for problems that are not at work (B, P).
@@ -241,9 +220,8 @@ def newton_step(rows: SingleRows, curvature: Tensor, *, gradient: Tensor, at_wor
         solve over step     (I + X^T diag(curvature) X) step = -gradient
 
     by preconditioned conjugate gradients. Every problem stops by itself, at a tenth of its residual as in liblinear;
-    the host looks after every few rounds only. A tenth does not need double precision: the rounds are in float32. On
-    four halves of Amazon Computers that takes 582 rounds where float64 takes 534, the same 43 Newton steps, and two
-    thirds of the time. Where the steps lead to does need it: gradients, objectives and the stopping rule are float64.
+    the host looks after every few rounds only. A tenth does not need double precision: the rounds are in float32. Where
+    the steps lead to does need it: gradients, objectives and the stopping rule are float64.
 
     Cost of a round: two products with X, time O(B P N D).
     """
@@ -325,11 +303,7 @@ def batch_size(device: torch.device, *, num_entries: int) -> int:
 
 @contextmanager
 def threads_for(num_multiplications: int) -> Iterator[None]:
-    """Small products on one thread: threads that meet after each of them lose more than they win.
-
-    Amazon Computers under `paper`, two cores: 0.11 s by two threads where one takes 0.18 s; but 8 s where one takes
-    0.26 s as soon as other processes keep the cores busy.
-    """
+    """Small products on one thread: threads that meet after each of them lose more than they win on busy cores."""
     num_threads = torch.get_num_threads()
     if num_threads == 1 or num_multiplications >= SMALL_PRODUCT:
         yield

@@ -13,10 +13,8 @@ that finds the held-out labels most likely. A class without a training node is n
 
 Probes with the same number of nodes and classes are fitted together by Newton's method, as many as memory allows:
 splits of one graph are such. Liblinear, which the paper's code uses, is the yardstick. It is also faster for many
-sparse rows, such as raw bag-of-words features: its cost follows the non-zero entries, Newton's follows rows times rank.
-Measured on one core, 21 strengths, liblinear against Newton in the row space: Cora 270 rows 0.28 s against 0.06 s,
-CiteSeer 662 rows 0.35 s against 0.29 s, BlogCatalog 1,039 rows 0.70 s against 0.80 s, Coauthor CS 1,833 rows 2.4 s
-against 5.7 s.
+sparse rows, such as raw bag-of-words features: its cost follows the non-zero entries, Newton's follows rows times rank
+(measured in docs/LOG.md).
 """
 
 from __future__ import annotations
@@ -102,9 +100,7 @@ def fit_probe(
     check_solver(solver)
     vectors, numbers = Vectors.of(h), label_numbers(labels)
     if len(numbers) != vectors.num_nodes:
-        raise InputError(
-            f"labels must have one entry for each of the {vectors.num_nodes} rows of h, got {len(numbers)}"
-        )
+        raise InputError(f"labels must have an entry for each of the {vectors.num_nodes} rows of h, got {len(numbers)}")
     train_nodes = _labelled(train, numbers, name="train")
     total = int(numbers.max()) + 1 if num_classes is None else num_classes
     val_nodes = train_nodes[:0] if val is None else _labelled(val, numbers, name="val")
@@ -153,11 +149,6 @@ class Chosen(NamedTuple):
     weights: Tensor  # (K, D + 1)
     classes: Index  # (K,)
     strength: float
-
-    def count_correct(self, sample: Sample, nodes: Index) -> Tensor:
-        """() how many of the nodes are put into their class; nobody waits for it."""
-        weights = self.weights[None]
-        return count_correct(sample.vectors, sample.labels, nodes=nodes, weights=weights, classes=self.classes)[0]
 
 
 class _Trial(NamedTuple):
@@ -320,12 +311,8 @@ def fit_models(fits: Sequence[Fit], *, solver: str) -> Iterator[tuple[int, Tenso
 
 
 def _shared_directions(fits: Sequence[Fit]) -> dict[int, Tensor]:
-    """For vectors on a GPU, by their id: the axes of their first fit, for all of the others.
-
-    PyTorch finds eigenvectors on a GPU one matrix after the other, at 4.5 ms for 128 columns (its issue 175585). On a
-    CPU each fit's own axes are worth their price: they save 23 % of the products on Amazon Computers, 13 % on
-    Coauthor CS.
-    """
+    """For vectors on a GPU, by their id: the axes of their first fit, for all of the others. PyTorch finds eigenvectors
+    there one matrix after the other; on a CPU each fit's own axes are worth their price."""
     found: dict[int, Tensor] = {}
     for fit in fits:
         if shares_axes(fit.vectors) and id(fit.vectors) not in found and len(fit.nodes) > fit.vectors.num_columns:

@@ -31,6 +31,7 @@ from graphstrap.evaluation.probe import (
     Sample,
     check_solver,
     choose_strengths,
+    count_correct,
     fit_models,
     gather_counts,
 )
@@ -127,51 +128,44 @@ def has_seen_test_labels(recipe: Recipe, graph: Graph, *, protocol: str) -> bool
 
 
 class _LinearProbe(Protocol):
-    """The share of test nodes that a linear probe puts into their class."""
+    """The share of test nodes that a linear probe puts into their class; `done` says how, and {chosen} how C was."""
+
+    done: str
 
     def evaluate(self, tasks: Sequence[Task]) -> list[Evaluation]:
         splits = [self.splits(task) for task in tasks]
-        detail = self.detail(splits[0])
+        first, kind = splits[0], "published" if self.uses_published_splits else "random"
+        chosen = "C chosen on val" if all(len(split.val) for split in first) else "C chosen by 5 random halves of it"
+        detail = f"{self.done.format(chosen=chosen)}, {_count(len(first), f'{kind} split')}"
         return [self.summary("accuracy", shares, detail) for shares in probe_runs(tasks, splits)]
-
-    def detail(self, splits: Sequence[Split]) -> str:
-        raise NotImplementedError
 
 
 @PROTOCOLS.register("paper")
 class Paper(_LinearProbe):
     title = "Linear probe, 10 % of the labels"
+    done = "fit on 10 %, C chosen on 10 %, tested on 80 %"
 
     def splits(self, task: Task) -> list[Split]:
         return task.random_splits(tenths)
-
-    def detail(self, splits: Sequence[Split]) -> str:
-        return f"fit on 10 %, C chosen on 10 %, tested on 80 %, {_count(len(splits), 'random split')}"
 
 
 @PROTOCOLS.register("reference")
 class Reference(_LinearProbe):
     title = "Linear probe, 20 % of the labels"
+    done = "fit on 20 %, C chosen by 5 random halves of it and refitted, tested on 80 %"
 
     def splits(self, task: Task) -> list[Split]:
         return task.random_splits(fifths)
-
-    def detail(self, splits: Sequence[Split]) -> str:
-        how = "fit on 20 %, C chosen by 5 random halves of it and refitted, tested on 80 %"
-        return f"{how}, {_count(len(splits), 'random split')}"
 
 
 @PROTOCOLS.register("public")
 class Public(_LinearProbe):
     title = "Linear probe, published splits"
+    done = "fit on train, {chosen}, tested on test"
     uses_published_splits = True
 
     def splits(self, task: Task) -> list[Split]:
         return task.published_splits(self.name)
-
-    def detail(self, splits: Sequence[Split]) -> str:
-        chosen = "C chosen on val" if all(len(split.val) for split in splits) else "C chosen by 5 random halves of it"
-        return f"fit on train, {chosen}, tested on test, {_count(len(splits), 'published split')}"
 
 
 def probe_runs(tasks: Sequence[Task], splits: Sequence[Sequence[Split]]) -> list[list[float]]:
@@ -183,7 +177,10 @@ def probe_runs(tasks: Sequence[Task], splits: Sequence[Sequence[Split]]) -> list
             samples.append(Sample(task.vectors, task.labels, split.train, split.val, generator))
             tests.append(split.test)
     probes = choose_strengths(samples, solver=tasks[0].solver)
-    counts = [probe.count_correct(*on) for probe, on in zip(probes, zip(samples, tests, strict=True), strict=True)]
+    counts = [
+        count_correct(one.vectors, one.labels, nodes=test, weights=probe.weights[None], classes=probe.classes)[0]
+        for one, test, probe in zip(samples, tests, probes, strict=True)
+    ]
     shares = gather_counts(counts) / [len(test) for test in tests]
     return [share.tolist() for share in np.split(shares, len(tasks))]
 
@@ -201,10 +198,7 @@ class AdamW(Protocol):
             raise InputError(f"the protocol {self.name!r} needs validation nodes and a split has none")
         return splits
 
-    def evaluate(self, tasks: Sequence[Task]) -> list[Evaluation]:
-        return [self._evaluate(task) for task in tasks]
-
-    def _evaluate(self, task: Task) -> Evaluation:
+    def evaluate_one(self, task: Task) -> Evaluation:
         splits, several = self.splits(task), task.labels.ndim == 2
         found = [
             _by_adamw.probe(task.vectors, task.labels, split, scaling=self.scaling, num_classes=task.num_classes)
@@ -285,21 +279,18 @@ class Knn(Protocol):
     def splits(self, task: Task) -> list[Split]:
         return task.random_splits(tenths)
 
-    def evaluate(self, tasks: Sequence[Task]) -> list[Evaluation]:
-        counts = ", ".join(str(count) for count in self.COUNTS)
+    def evaluate_one(self, task: Task) -> Evaluation:
+        shares = []
+        for split in self.splits(task):
+            on_val = _count_hits(task, split.val, train=split.train, counts=self.COUNTS)
+            best = self.COUNTS[int(on_val.argmax())]
+            hits = _count_hits(task, split.test, train=split.train, counts=(best,))
+            shares.append(float(hits[0]) / len(split.test))
         detail = (
-            f"cosine neighbours in 10 %, their number among {counts} chosen on 10 %, tested on 80 %, "
-            f"{_count(tasks[0].num_runs, 'random split')}"
+            f"cosine neighbours in 10 %, their number among {', '.join(map(str, self.COUNTS))} chosen on 10 %, tested "
+            f"on 80 %, {_count(task.num_runs, 'random split')}"
         )
-        return [
-            self.summary("accuracy", [self._accuracy(task, split) for split in self.splits(task)], detail)
-            for task in tasks
-        ]
-
-    def _accuracy(self, task: Task, split: Split) -> float:
-        on_val = _count_hits(task, split.val, train=split.train, counts=self.COUNTS)
-        best = self.COUNTS[int(on_val.argmax())]
-        return float(_count_hits(task, split.test, train=split.train, counts=(best,))[0]) / len(split.test)
+        return self.summary("accuracy", shares, detail)
 
 
 def _count_hits(task: Task, nodes: Index, *, train: Index, counts: tuple[int, ...]) -> Index:
@@ -330,10 +321,7 @@ class Clustering(Protocol):
     def splits(self, task: Task) -> list[Split]:
         return [Split(task.nodes[:0], task.nodes[:0], task.nodes)] * task.num_runs
 
-    def evaluate(self, tasks: Sequence[Task]) -> list[Evaluation]:
-        return [self._evaluate(task) for task in tasks]
-
-    def _evaluate(self, task: Task) -> Evaluation:
+    def evaluate_one(self, task: Task) -> Evaluation:
         from sklearn.cluster import KMeans
         from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 

@@ -14,7 +14,7 @@ package adds one by an entry point of the group `graphstrap.protocols`; in a pro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from graphstrap.errors import InputError
@@ -24,14 +24,10 @@ if TYPE_CHECKING:
     from graphstrap.evaluation.task import Split, Task
     from graphstrap.graph import Graph
 
-_HERE = "graphstrap.evaluation.protocols"
-_OWN = ("paper", "reference", "public", "adamw", "adamw-reference", "auc", "knn", "clustering")
+_OF_EMBEDDINGS = ("paper", "reference", "public", "adamw", "adamw-reference", "auc", "knn", "clustering")
+_MODULES = {**dict.fromkeys(_OF_EMBEDDINGS, "graphstrap.evaluation.protocols"), "links": "graphstrap.api.estimator"}
 
-PROTOCOLS: Registry[type[Protocol]] = Registry(
-    "protocol",
-    group="graphstrap.protocols",
-    own={**dict.fromkeys(_OWN, _HERE), "links": "graphstrap.api.estimator"},
-)
+PROTOCOLS: Registry[type[Protocol]] = Registry("protocol", group="graphstrap.protocols", own=_MODULES)
 
 
 @dataclass(frozen=True)
@@ -61,11 +57,13 @@ class Evaluation:
     val_runs: tuple[float, ...] = ()
 
     @classmethod
-    def of_runs(cls, protocol: str, metric: str, runs: Sequence[float], detail: str) -> Self:
+    def of_runs(
+        cls, protocol: str, metric: str, runs: Sequence[float], detail: str, val_runs: Sequence[float] = ()
+    ) -> Self:
         """The mean and the deviation of `runs`, which are in percent."""
         import numpy as np  # here, because the command line reads names from this module at its start
 
-        return cls(protocol, metric, float(np.mean(runs)), float(np.std(runs)), tuple(runs), detail)
+        return cls(protocol, metric, float(np.mean(runs)), float(np.std(runs)), tuple(runs), detail, tuple(val_runs))
 
     def to_dict(self) -> dict[str, str | float | list[float]]:
         return {
@@ -87,8 +85,7 @@ def pool_evaluations(evaluations: Sequence[Evaluation]) -> Evaluation:
     if len(evaluations) == 1:
         return first
     runs, on_val = ([run for one in evaluations for run in getattr(one, name)] for name in ("runs", "val_runs"))
-    pooled = Evaluation.of_runs(first.protocol, first.metric, runs, f"{first.detail}, {len(evaluations)} seeds")
-    return replace(pooled, val_runs=tuple(on_val))
+    return Evaluation.of_runs(first.protocol, first.metric, runs, f"{first.detail}, {len(evaluations)} seeds", on_val)
 
 
 class Protocol:
@@ -116,6 +113,10 @@ class Protocol:
 
     def evaluate(self, tasks: Sequence[Task]) -> list[Evaluation]:
         """The evaluation of each of the tasks, which differ in their embeddings and their seed."""
+        return [self.evaluate_one(task) for task in tasks]
+
+    def evaluate_one(self, task: Task) -> Evaluation:
+        """The same for one, where nothing is won by solving all together."""
         raise NotImplementedError
 
     def score(self, model: Any, graph: Graph, **options: Any) -> dict[str, Evaluation]:
@@ -135,7 +136,7 @@ class Protocol:
     ) -> Evaluation:
         """The outcome of runs whose figures are given from 0 to 1."""
         runs, on_val = ([100.0 * share for share in found] for found in (shares, val_shares))
-        return replace(Evaluation.of_runs(self.name, metric, runs, detail), val_runs=tuple(on_val))
+        return Evaluation.of_runs(self.name, metric, runs, detail, on_val)
 
 
 def find_protocol(name: str) -> Protocol:

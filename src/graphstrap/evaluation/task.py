@@ -50,11 +50,16 @@ class Vectors:
         elif not isinstance(source, Tensor):
             source = np.asarray(source)
         if len(source.shape) != 2 or 0 in source.shape:
-            raise InputError(
-                f"h must have one row per node and at least one column, got the shape {tuple(source.shape)}"
-            )
+            raise InputError(f"h must have one row per node and a column at least, got shape {tuple(source.shape)}")
         vectors = cls(source)
-        vectors._check_finite(source.data if vectors.is_stored_sparse else source)
+        values = source.data if vectors.is_stored_sparse else source
+        if not isinstance(values, Tensor) and values.dtype.kind not in "fiub":
+            raise InputError(f"h must hold real numbers, got {values.dtype}")
+        size = max(1, BLOCK_ENTRIES // vectors.num_columns)
+        for start in range(0, len(values), size):
+            block = values[start : start + size]
+            if not (block.isfinite() if isinstance(block, Tensor) else np.isfinite(block)).all():
+                raise InputError("h holds NaN or infinite values: no protocol can use them; did the training diverge?")
         return vectors
 
     @property
@@ -81,7 +86,11 @@ class Vectors:
     def take(self, nodes: Index) -> Block:
         """Rows of length 1, (M, D) float64: a dense tensor, or SciPy CSR of a nearly empty source."""
         if self.is_sparse:
-            return _normalise_sparse(self.source[nodes])
+            from scipy.sparse import diags_array
+
+            rows = self.source[nodes].astype(np.float64)
+            lengths = np.asarray(np.sqrt(rows.multiply(rows).sum(axis=1))).reshape(-1)
+            return diags_array(1 / np.where(lengths > 0, lengths, 1.0)).tocsr() @ rows
         taken = self.take_as_given(nodes)
         norms = taken.norm(dim=1, keepdim=True)
         return taken / torch.where(norms > 0, norms, 1.0)
@@ -107,25 +116,6 @@ class Vectors:
         size = max(1, BLOCK_ENTRIES // max(width, 1 if self.is_sparse else self.num_columns))
         for start in range(0, len(nodes), size):
             yield nodes[start : start + size]
-
-    def _check_finite(self, values: Any) -> None:
-        if not isinstance(values, Tensor) and values.dtype.kind not in "fiub":
-            raise InputError(f"h must hold real numbers, got {values.dtype}")
-        size = max(1, BLOCK_ENTRIES // self.num_columns)
-        for start in range(0, len(values), size):
-            block = values[start : start + size]
-            finite = block.isfinite().all() if isinstance(block, Tensor) else np.isfinite(block).all()
-            if not finite:
-                raise InputError("h holds NaN or infinite values: no protocol can use them; did the training diverge?")
-
-
-def _normalise_sparse(matrix: Any) -> Any:
-    from scipy.sparse import diags_array
-
-    matrix = matrix.astype(np.float64)
-    norms = np.sqrt(matrix.multiply(matrix).sum(axis=1)).reshape(-1)
-    scales = 1 / np.where(norms > 0, norms, 1.0)
-    return diags_array(np.asarray(scales).reshape(-1)).tocsr() @ matrix
 
 
 def label_numbers(labels: Any) -> Index:
@@ -202,8 +192,27 @@ class Task:
         return [draw(self.nodes, run_generator(self.seed, run)) for run in range(self.num_runs)]
 
     def published_splits(self, protocol: str) -> list[Split]:
-        """The splits that came with the graph."""
-        return published(self.splits, self.nodes, protocol=protocol)
+        """The splits that came with the graph, of its labelled nodes."""
+        if self.splits is None:
+            raise InputError(
+                f"the protocol {protocol!r} needs published splits and this graph has none: give the node table a "
+                "column `split` of train, val and test (docs/tables.md), or in Python Graph(splits=...); or use "
+                "'paper' or 'reference', which draw random splits"
+            )
+        masks, found = (self.splits.train, self.splits.val, self.splits.test), []
+        for column in range(self.splits.num_splits):
+            split = Split(*[_members(mask, self.nodes, column) for mask in masks])
+            if len(split.train) == 0 or len(split.test) == 0:
+                raise InputError(f"published split {column} has no labelled training or test node")
+            for name, nodes in (("train", split.train), ("val", split.val)):
+                num_shared = len(np.intersect1d(nodes, split.test))
+                if num_shared:
+                    raise InputError(
+                        f"published split {column} has {num_shared:,} labelled nodes both in {name} and in test: give "
+                        "masks that share no node"
+                    )
+            found.append(split)
+        return found
 
 
 def run_generator(seed: int, run: int) -> np.random.Generator:
@@ -229,17 +238,6 @@ def _share(nodes: Index, divisor: int) -> int:
     return len(nodes) // divisor
 
 
-def published(splits: Splits | None, nodes: Index, *, protocol: str = "public") -> list[Split]:
-    """The splits that come with the graph, of its labelled `nodes`."""
-    if splits is None:
-        raise InputError(
-            f"the protocol {protocol!r} needs published splits and this graph has none: give the node table a column "
-            "`split` of train, val and test (docs/tables.md), or in Python Graph(splits=...); or use 'paper' or "
-            "'reference', which draw random splits"
-        )
-    return [_published(splits, nodes, column) for column in range(splits.num_splits)]
-
-
 def has_published_splits(graph: Graph) -> bool:
     """Whether each of the graph's splits has labels to learn from and to be tested on: those of test nodes may be
     kept secret."""
@@ -250,20 +248,6 @@ def has_published_splits(graph: Graph) -> bool:
     nodes = np.flatnonzero(graph.labels.cpu().numpy() >= 0)
     masks = (graph.splits.train, graph.splits.test)
     return all(len(_members(mask, nodes, column)) for column in range(graph.splits.num_splits) for mask in masks)
-
-
-def _published(splits: Splits, nodes: Index, column: int) -> Split:
-    split = Split(*[_members(mask, nodes, column) for mask in (splits.train, splits.val, splits.test)])
-    if len(split.train) == 0 or len(split.test) == 0:
-        raise InputError(f"published split {column} has no labelled training or test node")
-    for name, nodes_of in (("train", split.train), ("val", split.val)):
-        num_shared = len(np.intersect1d(nodes_of, split.test))
-        if num_shared:
-            raise InputError(
-                f"published split {column} has {num_shared:,} labelled nodes both in {name} and in test: give masks "
-                "that share no node"
-            )
-    return split
 
 
 def _members(mask: Tensor, nodes: Index, column: int) -> Index:

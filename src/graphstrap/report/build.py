@@ -13,19 +13,19 @@ import torch
 
 from graphstrap.api.ensemble import SEEDS_FILE
 from graphstrap.api.estimator import Embedder
+from graphstrap.evaluation.task import Array
 from graphstrap.graph import Graph
 from graphstrap.io.files import atomic_write
 from graphstrap.io.source import Source
 from graphstrap.io.tables import read_ignored_columns
+from graphstrap.nn.model import class_names
 from graphstrap.report import embedding_map as maps
 from graphstrap.report import page as html
 from graphstrap.report.health import Gain, Health, check_health, join_health, praise
-from graphstrap.report.scores import Knowledge, find_out, has_classes
+from graphstrap.report.scores import Confusion, Scores, find_out, has_classes
 from graphstrap.report.series import join_charts, mean_records, training_series
 from graphstrap.run.folder import Run
 from graphstrap.run.recipe import Recipe
-
-_NUM_AT_ONCE = 2
 
 
 def write_report(
@@ -44,7 +44,7 @@ def write_report(
     `others` are runs of the same recipe and graph by other seeds: curves and scores then show the spread over all of
     them. The map is that of `run`. `protocols` and `num_runs`: see `find_out`.
     """
-    known, layout = None, None
+    scores, confusion, header, block = Scores({}), None, None, ""
     if model is not None and graph is not None:
         models = [model, *(one for _, one in others if one is not None)]
         say("embedding all nodes")
@@ -52,23 +52,22 @@ def write_report(
         say("evaluating, finding nearest nodes and drawing the map")
         with side_by_side() as executor:
             waiting = executor.submit(maps.lay_out, embeddings[0])
-            known = find_out(models, graph, embeddings, executor=executor, protocols=protocols, num_runs=num_runs)
+            scores, confusion = find_out(
+                models, graph, embeddings, executor=executor, protocols=protocols, num_runs=num_runs
+            )
             layout = waiting.result()
+        columns = _columns(run, graph, embeddings[0], confusion)
+        header, block = maps.pack_map(graph, layout, columns=columns)
+        if others:
+            header["notes"].insert(0, f"The map shows seed {run.info['seed']}.")
     runs = sorted([(run, model), *others], key=lambda pair: int(pair[0].info["seed"]))
     logs = {int(one.info["seed"]): one.metrics() for one, _ in runs}
     finished = {int(one.info["seed"]) for one, other in runs if other is not None}
-    scores = None if known is None else known.scores
     scored = [run.info["seed"], *(one.info["seed"] for one, other in others if other is not None)]
-    gains = dict(zip(scored, () if scores is None else scores.gains, strict=False))
-    healths, health = _check(run.recipe, logs, finished, gains)
-    header, block = None, ""
-    if known is not None and layout is not None:
-        header, block = maps.pack_map(known.graph, layout, columns=_columns(run, known))
-        if len(logs) > 1:
-            header["notes"].insert(0, f"The map shows seed {run.info['seed']}.")
-    score_of = dict(zip(scored, () if scores is None else scores.by_seed, strict=False))
-    best, is_alone = None if scores is None else scores.best, len(logs) == 1
-    folder = run.folder.resolve()
+    healths, health = _check(run.recipe, logs, finished, dict(zip(scored, scores.gains, strict=False)))
+    score_of = dict(zip(scored, scores.by_seed, strict=False))
+    best, is_alone, folder = scores.best, len(logs) == 1, run.folder.resolve()
+    seed = None if is_alone else run.info["seed"]  # one of several is named
     sections = {
         "title": html.escape(_title(run)),
         "folder": html.escape(folder.name if is_alone else f"{folder.parent.name}, {len(logs)} seeds"),
@@ -77,10 +76,10 @@ def write_report(
         "tiles": html.tiles(run, logs, best),
         "seeds": "" if is_alone else html.seed_table(logs, healths, best, score_of),
         "no_map": "" if header is not None else html.NO_MAP,
-        "scores": "" if scores is None else html.score_tables(scores.tables, scores.note),
-        "confusion": "" if known is None else _confusion(known, seed=None if is_alone else run.info["seed"]),
+        "scores": html.score_tables(scores.tables, scores.note),
+        "confusion": "" if confusion is None else html.confusion_matrix(confusion, seed=seed),
         "recipe": html.recipe_settings(run, seeds=list(logs)),
-        "statistics": html.data_statistics(run, None if known is None else known.graph),
+        "statistics": html.data_statistics(run, None if header is None else graph),
         "environment": html.environment(run),
     }
     charts = join_charts([training_series(records, run.recipe) for records in logs.values()])
@@ -106,33 +105,20 @@ def _check(
     return healths, join_health(healths, praise(mean_records(list(logs.values())), size, average, of=every))
 
 
-def _confusion(known: Knowledge, *, seed: int | None) -> str:
-    found = known.confusion
-    if found is None:
-        return ""
-    return html.confusion_matrix(found.names, found.counts, accuracy=found.accuracy, mistakes=found.mistakes, seed=seed)
-
-
-def _columns(run: Run, known: Knowledge) -> list[maps.Column]:
+def _columns(run: Run, graph: Graph, h: Array, confusion: Confusion | None) -> list[maps.Column]:
     """What the map can be coloured by."""
-    graph = known.graph
     found = maps.graph_columns(graph)
     num_clusters = min(graph.num_classes, 40) if has_classes(graph) else maps.NUM_CLUSTERS
-    found.insert(1 if found[0].title == "label" else 0, maps.cluster_column(known.h, num_clusters=num_clusters))
-    if known.confusion is not None:
-        predicted = known.confusion.predicted.astype(np.int32)
-        found.insert(2, maps.Column("predicted label", predicted, maps.class_names(graph)))
-    return found + _other_columns(run, graph)
-
-
-def _other_columns(run: Run, graph: Graph) -> list[maps.Column]:
-    """Columns of the user's nodes table that training did not read."""
+    found.insert(1 if found[0].title == "label" else 0, maps.cluster_column(h, num_clusters=num_clusters))
+    if confusion is not None:
+        predicted = confusion.predicted.astype(np.int32)
+        found.insert(2, maps.Column("predicted label", predicted, class_names(graph)))
     saved = run.info["source"]
-    if not saved.get("nodes") or not saved.get("options", {}).get("ignore_columns"):
-        return []
-    options, limit = Source.from_dict(saved).options, maps.MAX_FEATURE_COLUMNS
-    texts = read_ignored_columns(saved["nodes"], graph.external_ids, options=options, limit=limit)
-    return [maps.text_column(title, column) for title, column in texts.items()]
+    if saved.get("nodes") and saved.get("options", {}).get("ignore_columns"):  # which training did not read
+        options, limit = Source.from_dict(saved).options, maps.MAX_FEATURE_COLUMNS
+        texts = read_ignored_columns(saved["nodes"], graph.external_ids, options=options, limit=limit)
+        found += [maps.text_column(title, column) for title, column in texts.items()]
+    return found
 
 
 def _title(run: Run) -> str:
@@ -148,32 +134,26 @@ def side_by_side() -> Iterator[Executor]:
     """Takes functions by `submit` and runs two at a time, each on half of the processor's cores: evaluation and layout
     are many small steps, of which a second core makes each hardly faster. With one core they run one after the other.
     """
-    _import_for_all()
-    num_threads = torch.get_num_threads()
-    num_at_once = min(_NUM_AT_ONCE, num_threads)
-    share = num_threads // num_at_once
-    torch.set_num_threads(share)
-    executor = ThreadPoolExecutor(num_at_once, initializer=_limit_threads, initargs=(share,))
-    try:
-        yield executor
-    finally:
-        executor.shutdown(cancel_futures=True)
-        torch.set_num_threads(num_threads)
-
-
-def _import_for_all() -> None:
-    """What work imports where it needs it: two threads that enter a package by different doors can each find a module
-    of it half made, so that one thread goes first."""
+    # Two threads that enter a package by different doors can each find a module of it half made: what both import
+    # where they need it is imported first.
     import sklearn.cluster
     import sklearn.linear_model
     import sklearn.metrics
     import sklearn.multiclass
     import sklearn.preprocessing  # noqa: F401
-
-
-def _limit_threads(num_threads: int) -> None:
-    """Of PyTorch, and of scikit-learn, which counts threads for itself."""
     from threadpoolctl import threadpool_limits
 
-    torch.set_num_threads(num_threads)
-    threadpool_limits(num_threads)
+    def limit_threads() -> None:  # of PyTorch, and of scikit-learn, which counts threads for itself
+        torch.set_num_threads(share)
+        threadpool_limits(share)
+
+    num_threads = torch.get_num_threads()
+    num_at_once = min(2, num_threads)
+    share = num_threads // num_at_once
+    torch.set_num_threads(share)
+    executor = ThreadPoolExecutor(num_at_once, initializer=limit_threads)
+    try:
+        yield executor
+    finally:
+        executor.shutdown(cancel_futures=True)
+        torch.set_num_threads(num_threads)

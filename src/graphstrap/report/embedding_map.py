@@ -16,6 +16,7 @@ from numpy.random import default_rng
 
 from graphstrap.graph import Graph
 from graphstrap.graph.blocks import SparseMatrix
+from graphstrap.nn.model import class_names
 from graphstrap.ops.nearest import Nearest, nearest_nodes, unit_rows
 from graphstrap.report.layout import NUM_NEIGHBOURS, neighbour_layout, neighbours_kept, principal_components
 
@@ -50,16 +51,15 @@ def lay_out(h: Array) -> Layout:
     nearest = nearest_nodes(h[nodes], k=NUM_NEIGHBOURS)
     components = principal_components(h[nodes])
     positions = {"neighbours": neighbour_layout(nearest.nodes, components), "pca": components}
-    return Layout(
-        nodes, nearest, positions, {name: neighbours_kept(nearest.nodes, at) for name, at in positions.items()}
-    )
+    kept = {name: neighbours_kept(nearest.nodes, at) for name, at in positions.items()}
+    return Layout(nodes, nearest, positions, kept)
 
 
-def choose_nodes(num_nodes: int, *, seed: int = 0, limit: int = MAX_NODES) -> Array:
+def choose_nodes(num_nodes: int, *, limit: int = MAX_NODES) -> Array:
     """All nodes, or a random choice of `limit`, ascending."""
     if num_nodes <= limit:
         return np.arange(num_nodes)
-    return np.sort(default_rng(seed).permutation(num_nodes)[:limit])
+    return np.sort(default_rng(0).permutation(num_nodes)[:limit])
 
 
 def pack_map(graph: Graph, layout: Layout, *, columns: Sequence[Column]) -> tuple[dict[str, Any], str]:
@@ -70,14 +70,24 @@ def pack_map(graph: Graph, layout: Layout, *, columns: Sequence[Column]) -> tupl
     for name, positions in layout.positions.items():
         packer.add(f"layout:{name}", quantise(positions))
     packer.add("nearest", nearest.nodes[:, :NUM_SHOWN].astype(np.int32))
-    packer.add("similarities", _as_bytes(nearest.similarities[:, :NUM_SHOWN]))
+    similarities = np.rint((nearest.similarities[:, :NUM_SHOWN] + 1) * 127.5)  # [-1, 1] in 255 steps
+    packer.add("similarities", np.clip(similarities, 0, 255).astype(np.uint8))
     sources, targets, num_all = map_edges(graph, nodes)
     packer.add("edge_counts", np.bincount(sources, minlength=len(nodes)).astype(np.int32))
     packer.add("edge_targets", targets.astype(np.int32))
-    described = [_pack_column(packer, index, column, nodes) for index, column in enumerate(columns)]
+    described = []
+    for index, column in enumerate(columns):
+        name, values = f"column:{index}", column.values[nodes]
+        if column.names is None:
+            packer.add(name, shorten_floats(values))
+        else:
+            packer.add(name, values.astype(np.int32))
+            packer.add_json(f"{name}:names", list(column.names))
+        kind = "number" if column.names is None else "category"
+        described.append({"title": column.title, "kind": kind, "array": name})
     if shown_traits is not None:
-        packer.add("traits", shown_traits.columns[nodes].astype(np.int32))
-        packer.add_json("trait_names", list(shown_traits.names))
+        packer.add("traits", shown_traits[nodes])
+        packer.add_json("trait_names", list(graph.feature_names or ()))
     header = {
         "num_nodes": len(nodes),
         "num_nearest": int(min(NUM_SHOWN, nearest.nodes.shape[1])),
@@ -92,7 +102,7 @@ def pack_map(graph: Graph, layout: Layout, *, columns: Sequence[Column]) -> tupl
     return header, packer.block()
 
 
-def map_edges(graph: Graph, nodes: Array, *, limit: int = MAX_EDGES, seed: int = 0) -> tuple[Array, Array, int]:
+def map_edges(graph: Graph, nodes: Array, *, limit: int = MAX_EDGES) -> tuple[Array, Array, int]:
     """Edges among the nodes of the map, sorted by source, each undirected one once; a random `limit` of them. The last
     is how many there are in all."""
     place = np.full(graph.num_nodes, -1, dtype=np.int64)
@@ -104,26 +114,10 @@ def map_edges(graph: Graph, nodes: Array, *, limit: int = MAX_EDGES, seed: int =
     sources, targets = sources[kept], targets[kept]
     num_all = len(sources)
     if num_all > limit:
-        chosen = default_rng(seed).permutation(num_all)[:limit]
+        chosen = default_rng(0).permutation(num_all)[:limit]
         sources, targets = sources[chosen], targets[chosen]
     order = np.lexsort((targets, sources))
     return sources[order], targets[order], num_all
-
-
-def _pack_column(packer: Packer, index: int, column: Column, nodes: Array) -> dict[str, Any]:
-    name = f"column:{index}"
-    values = column.values[nodes]
-    if column.names is None:
-        packer.add(name, shorten_floats(values))
-        return {"title": column.title, "kind": "number", "array": name}
-    packer.add(name, values.astype(np.int32))
-    packer.add_json(f"{name}:names", list(column.names))
-    return {"title": column.title, "kind": "category", "array": name}
-
-
-def _as_bytes(similarities: Array) -> Array:
-    """[-1, 1] in 255 steps."""
-    return np.clip(np.rint((similarities + 1) * 127.5), 0, 255).astype(np.uint8)
 
 
 def _notes(graph: Graph, nodes: Array, num_edges: int, num_all: int, nearest: Nearest) -> list[str]:
@@ -133,9 +127,8 @@ def _notes(graph: Graph, nodes: Array, num_edges: int, num_all: int, nearest: Ne
     if num_edges < num_all:
         notes.append(f"A random {num_edges:,} of the {num_all:,} edges are kept in this file.")
     if not nearest.is_exact:
-        notes.append(
-            f"Nearest nodes were searched in the cells around a node, which finds {100 * nearest.recall:.1f} % of them."
-        )
+        found = f"{100 * nearest.recall:.1f} %"
+        notes.append(f"Nearest nodes were searched in the cells around a node, which finds {found} of them.")
     return notes
 
 
@@ -149,14 +142,6 @@ class Column:
     names: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Traits:
-    """For sparse features: up to NUM_TRAITS of the columns that a node has, the rarest first, -1 for no more."""
-
-    names: tuple[str, ...]
-    columns: Array  # (N, NUM_TRAITS) int32
-
-
 def graph_columns(graph: Graph) -> list[Column]:
     """Labels, types, splits, degree, times and dense features, as far as the graph has them."""
     columns = []
@@ -166,26 +151,31 @@ def graph_columns(graph: Graph) -> list[Column]:
         sizes = np.diff(graph.type_offsets)
         columns.append(Column("type", np.repeat(np.arange(len(sizes), dtype=np.int32), sizes), graph.node_types))
     if graph.splits is not None:
-        columns.append(_split_column(graph))
+        codes = np.full(graph.num_nodes, -1, dtype=np.int32)
+        for code, mask in enumerate((graph.splits.train, graph.splits.val, graph.splits.test)):
+            if mask.shape[1]:
+                codes[mask[:, 0].numpy().astype(bool)] = code
+        columns.append(Column("split", codes, ("train", "val", "test")))
     columns.append(Column("degree", graph.in_degrees.numpy().astype(np.float32)))
     if graph.node_times is not None:
         columns.append(Column("time", graph.node_times.numpy().astype(np.float32)))
-    return columns + _feature_columns(graph)
+    block = graph.features[0]
+    if len(graph.features) == 1 and isinstance(block, torch.Tensor):  # the first columns
+        num_shown = max(4, min(MAX_FEATURE_COLUMNS, MAX_FEATURE_CELLS // max(1, graph.num_nodes)))
+        names: Sequence[str] = graph.feature_names or [f"feature {number}" for number in range(block.shape[1])]
+        values = block[:, :num_shown].float().numpy()
+        columns += [Column(name, column) for name, column in zip(names, values.T, strict=False)]
+    return columns
 
 
-def class_names(graph: Graph) -> tuple[str, ...]:
-    """The names of a graph's classes, or their numbers."""
-    return graph.class_names or tuple(str(number) for number in range(graph.num_classes))
-
-
-def cluster_column(h: Array, *, num_clusters: int, seed: int = 0) -> Column:
+def cluster_column(h: Array, *, num_clusters: int) -> Column:
     """k-means of unit rows, fitted on a sample; clusters numbered from the largest."""
     from sklearn.cluster import KMeans
 
     unit = unit_rows(h).numpy()
     num_clusters = min(num_clusters, len(np.unique(unit[:1000], axis=0)))
-    sample = np.random.default_rng(seed).permutation(len(unit))[:_CLUSTER_SAMPLE]
-    codes = KMeans(num_clusters, n_init=1, random_state=seed).fit(unit[sample]).predict(unit)
+    sample = default_rng(0).permutation(len(unit))[:_CLUSTER_SAMPLE]
+    codes = KMeans(num_clusters, n_init=1, random_state=0).fit(unit[sample]).predict(unit)
     order = np.argsort(-np.bincount(codes, minlength=num_clusters), kind="stable")
     place = np.empty_like(order)
     place[order] = np.arange(num_clusters)
@@ -224,8 +214,9 @@ def _as_numbers(texts: Array) -> Array | None:
     return numbers if bool(is_kept.all()) else None
 
 
-def traits(graph: Graph) -> Traits | None:
-    """The rarest features of each node, where features are sparse and have names."""
+def traits(graph: Graph) -> Array | None:
+    """(N, NUM_TRAITS) int32: the columns that a node has, the rarest first, -1 for no more; None where features are
+    dense, or have no names."""
     block = graph.features[0]
     if len(graph.features) != 1 or not isinstance(block, SparseMatrix) or graph.feature_names is None:
         return None
@@ -237,27 +228,7 @@ def traits(graph: Graph) -> Traits | None:
     rank = np.arange(len(order)) - np.repeat(indptr[:-1], np.diff(indptr))
     kept = rank < NUM_TRAITS
     found[block.rows.numpy()[kept], rank[kept]] = block.indices.numpy()[order][kept]
-    return Traits(graph.feature_names, found)
-
-
-def _split_column(graph: Graph) -> Column:
-    assert graph.splits is not None
-    codes = np.full(graph.num_nodes, -1, dtype=np.int32)
-    for code, mask in enumerate((graph.splits.train, graph.splits.val, graph.splits.test)):
-        if mask.shape[1]:
-            codes[mask[:, 0].numpy().astype(bool)] = code
-    return Column("split", codes, ("train", "val", "test"))
-
-
-def _feature_columns(graph: Graph) -> list[Column]:
-    """The first dense feature columns of a graph with one node type."""
-    block = graph.features[0]
-    if len(graph.features) != 1 or not isinstance(block, torch.Tensor):
-        return []
-    num_shown = max(4, min(MAX_FEATURE_COLUMNS, MAX_FEATURE_CELLS // max(1, graph.num_nodes)))
-    names: Sequence[str] = graph.feature_names or [f"feature {number}" for number in range(block.shape[1])]
-    values = block[:, :num_shown].float().numpy()
-    return [Column(name, column) for name, column in zip(names, values.T, strict=False)]
+    return found
 
 
 class Packer:
@@ -294,12 +265,12 @@ class Packer:
         self._size += len(data)
 
 
-def quantise(values: Array, *, levels: int = 65_535) -> Array:
+def quantise(values: Array) -> Array:
     """(N, 2) positions as uint16, both axes by the same scale, centred in the square."""
     low, high = values.min(0), values.max(0)
     extent = max(float((high - low).max()), 1e-12)
     centred = (values - (low + high) / 2) / extent + 0.5
-    whole: Array = np.clip(np.rint(centred * levels), 0, levels).astype(np.uint16)
+    whole: Array = np.clip(np.rint(centred * 65_535), 0, 65_535).astype(np.uint16)
     return whole
 
 

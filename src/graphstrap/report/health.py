@@ -28,8 +28,6 @@ MAX_GROWTH = 100.0  # of the mean length
 LEAST_GAIN = 0.5  # points above an untrained encoder
 NUM_ERRORS = 2.0  # standard errors that a gain must exceed to be told from chance
 
-_ORDER = ("bad", "warning")
-
 
 @dataclass(frozen=True)
 class Gain:
@@ -71,12 +69,7 @@ class Health:
 
 
 def check_health(
-    records: Records,
-    *,
-    steps: int,
-    embedding_size: int,
-    finished: bool,
-    gain: Gain | None = None,
+    records: Records, *, steps: int, embedding_size: int, finished: bool, gain: Gain | None = None
 ) -> Health:
     """Judge a run.
 
@@ -92,10 +85,13 @@ def check_health(
         find_collapse(records, embedding_size=embedding_size),
         find_undertraining(records) if finished else None,
         find_no_gain(gain),
-        None if finished else _unfinished(records, steps),
     ]
+    if not finished:
+        done = max((int(record.get("step", 0)) for record in records), default=0)
+        text = f"The run is unfinished: {done:,} of {steps:,} steps are logged."
+        found.append(Finding("unfinished", "warning", text, "Go on where it was cut with `graphstrap resume`."))
     findings = [one for one in found if one is not None]
-    findings.sort(key=lambda one: _ORDER.index(one.severity))
+    findings.sort(key=lambda one: one.severity)  # "bad" comes before "warning"
     if not findings:
         return Health("healthy", praise(records, embedding_size, gain), ())
     return Health(findings[0].severity, findings[0].text, tuple(findings))
@@ -103,7 +99,7 @@ def check_health(
 
 def find_divergence(records: Records) -> Finding | None:
     text, losses, lengths = "", finite_values(records, "loss"), finite_values(records, "mean_norm")
-    cut = next((record for record in records if record.get("diverged") or _is_nan(record.get("loss"))), None)
+    cut = next((one for one in records if one.get("diverged") or not math.isfinite(one.get("loss") or 0.0)), None)
     if cut is not None:
         text = f"the loss was no number at step {cut.get('step', 0):,}"
     elif len(losses) >= 3 and mean(losses[-2:]) > losses[0] + 0.1 * abs(losses[0]):
@@ -144,7 +140,8 @@ def find_undertraining(records: Records) -> Finding | None:
     if fall < LEAST_FALL * abs(first):
         text = f"The training hardly learned: the loss went from {first:.3g} to {last:.3g}."
         return Finding("undertrained", "warning", text, advice + " Or raise train.learning_rate.")
-    late = _loss_at(points, step * 2 / 3) - last
+    after = next(index for index, (at, _) in enumerate(points) if at >= step * 2 / 3)
+    late = mean([loss for _, loss in points[max(0, after - 1) : after + 1]]) - last
     if late > LATE_FALL_SHARE * fall:
         text = f"The training stopped early: {100 * late / fall:.0f} % of the loss's fall came in the last third."
         return Finding("undertrained", "warning", text, advice)
@@ -155,19 +152,13 @@ def find_no_gain(gain: Gain | None) -> Finding | None:
     if gain is None or gain.points >= LEAST_GAIN:
         return None
     text = f"Training added nothing that the labels can see: {_signed(gain.points)} points against an untrained encoder"
-    text += f", which {_on(gain)} cannot be told from none." if gain.is_chance else "."
+    text += f", which on {gain.num_tested:,} test nodes cannot be told from none." if gain.is_chance else "."
     advice = (
         "The labels may not follow the graph, or an untrained encoder finds them already: compare with raw features "
         "below. Where those are better, let a node's own columns count more: --set encoder.own_weight=4. Otherwise try "
         "a lower train.learning_rate, or another recipe."
     )
     return Finding("nothing added", "warning", text, advice)
-
-
-def _unfinished(records: Records, steps: int) -> Finding:
-    done = max((int(record.get("step", 0)) for record in records), default=0)
-    text = f"The run is unfinished: {done:,} of {steps:,} steps are logged."
-    return Finding("unfinished", "warning", text, "Go on where it was cut with `graphstrap resume`.")
 
 
 def praise(records: Records, embedding_size: int, gain: Gain | None, *, of: str = "The run is healthy") -> str:
@@ -179,8 +170,8 @@ def praise(records: Records, embedding_size: int, gain: Gain | None, *, of: str 
     if ranks:
         found.append(f"the embedding uses {ranks[-1]:.0f} of its {embedding_size} dimensions")
     if gain is not None and gain.is_chance:
-        points = f"({_signed(gain.points)} points)"
-        found.append(f"{_on(gain)} it cannot be told apart from an untrained encoder {points}")
+        points = f"on {gain.num_tested:,} test nodes it cannot be told apart from an untrained encoder"
+        found.append(f"{points} ({_signed(gain.points)} points)")
     elif gain is not None:
         found.append(f"it beats an untrained encoder by {gain.points:.1f} points")
     return f"{of}: {_enumerate(found)}." if found else "The run is finished; it logged nothing to judge it by."
@@ -197,18 +188,17 @@ def join_health(found: Mapping[int, Health], praise: str) -> Health:
             kinds.setdefault(finding.kind, []).append((seed, finding))
     if not kinds:
         return Health("healthy", praise, ())
-    findings = [_of_seeds([seed for seed, _ in ones], ones[0][1]) for ones in kinds.values()]
-    findings.sort(key=lambda one: _ORDER.index(one.severity))
+    findings = []
+    for ones in kinds.values():
+        (first, finding), is_one = ones[0], len(ones) == 1
+        seeds = f"Seed{'' if is_one else 's'} {_enumerate([str(seed) for seed, _ in ones])}"
+        example = "" if is_one else f" (figures of seed {first})"
+        findings.append(replace(finding, text=f"{seeds}{example}: {finding.text}"))
+    findings.sort(key=lambda one: one.severity)
     num_sick = sum(health.verdict != "healthy" for health in found.values())
     count = f"{num_sick} of {len(found)} seeds" if num_sick < len(found) else f"All {len(found)} seeds"
     headline = f"{count} {'needs' if num_sick == 1 else 'need'} a closer look. {findings[0].text}"
     return Health(findings[0].severity, headline, tuple(findings))
-
-
-def _of_seeds(seeds: Sequence[int], finding: Finding) -> Finding:
-    example = "" if len(seeds) == 1 else f" (figures of seed {seeds[0]})"
-    named = f"Seed{'s' if len(seeds) > 1 else ''} {_enumerate([str(seed) for seed in seeds])}{example}"
-    return replace(finding, text=f"{named}: {finding.text}")
 
 
 def finite_values(records: Records, name: str) -> list[float]:
@@ -224,23 +214,9 @@ def mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _is_nan(value: Any) -> bool:
-    return value is not None and not math.isfinite(value)
-
-
-def _on(gain: Gain) -> str:
-    return f"on {gain.num_tested:,} test nodes"
-
-
 def _signed(points: float) -> str:
     return f"{points:+.1f}".replace("-", "\u2212")
 
 
 def _enumerate(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-
-
-def _loss_at(points: Sequence[tuple[float, float]], step: float) -> float:
-    """The mean of the two logged losses around a step."""
-    after = next(index for index, (at, _) in enumerate(points) if at >= step)
-    return mean([loss for _, loss in points[max(0, after - 1) : after + 1]])

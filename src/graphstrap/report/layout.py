@@ -34,16 +34,16 @@ NUM_NEIGHBOURS = 15
 _MAX_SIDE = 1024  # of the grid, in points; a wider map gets a coarser grid
 
 
-def principal_components(h: Array, *, num_components: int = 2) -> Array:
-    """(N, num_components): the directions in which unit rows differ most, signs fixed by the largest entry."""
+def principal_components(h: Array) -> Array:
+    """(N, 2): the directions in which unit rows differ most, signs fixed by the largest entry."""
     unit = h / np.maximum(np.linalg.norm(h, axis=1, keepdims=True), 1e-12)
     centred = unit - unit.mean(0)
     _, vectors = np.linalg.eigh(centred.T @ centred)
-    vectors = vectors[:, ::-1][:, :num_components]
+    vectors = vectors[:, ::-1][:, :2]
     vectors = vectors * np.sign(vectors[np.abs(vectors).argmax(0), np.arange(vectors.shape[1])])
     found: Array = centred @ vectors
-    if found.shape[1] < num_components:
-        found = np.pad(found, ((0, 0), (0, num_components - found.shape[1])))
+    if found.shape[1] < 2:
+        found = np.pad(found, ((0, 0), (0, 1)))
     return found.astype(np.float32)
 
 
@@ -62,12 +62,12 @@ def neighbour_layout(
     velocity, gains = torch.zeros_like(y), torch.ones_like(y)
     for step in range(early_steps + late_steps):
         early = step < early_steps
-        rate = num_nodes / (EXAGGERATION if early else 1.0) / 4.0
-        gradient = 4.0 * ((EXAGGERATION if early else 1.0) * attraction(y) - _repulsion(y))
+        exaggeration = EXAGGERATION if early else 1.0
+        rate = num_nodes / exaggeration / 4.0
+        gradient = 4.0 * (exaggeration * attraction(y) - _repulsion(y))
         same_way = (gradient > 0) == (velocity > 0)
         gains = torch.where(same_way, gains * 0.8, gains + 0.2).clamp_(min=0.01)
-        velocity = (0.5 if early else 0.8) * velocity - rate * gains * gradient
-        velocity = velocity.clamp_(-5.0, 5.0)
+        velocity = ((0.5 if early else 0.8) * velocity - rate * gains * gradient).clamp_(-5.0, 5.0)
         y = y + velocity
         y = y - y.mean(0)
     return y.numpy()
@@ -173,40 +173,30 @@ def _kernels(side: int, spacing: float) -> Array:
     return spectra
 
 
-def neighbours_kept(nearest: Array, positions: Array, *, k: int = 10, num_nodes: int = 1000, seed: int = 0) -> float:
-    """The part of the k nearest nodes that are still among the k nearest on the map, over a sample of nodes."""
+def neighbours_kept(nearest: Array, positions: Array) -> float:
+    """The part of the 10 nearest nodes that are still among the 10 nearest on the map, over a sample of nodes."""
     from scipy.spatial import KDTree
 
-    k = min(k, nearest.shape[1])
+    k = min(10, nearest.shape[1])
     if k == 0:
         return 1.0
-    chosen = np.random.default_rng(seed).permutation(len(nearest))[:num_nodes]
+    chosen = np.random.default_rng(0).permutation(len(nearest))[:1000]
     _, found = KDTree(positions).query(positions[chosen], k=k + 1)
     is_other = found != chosen[:, None]
     near = nearest[chosen, :k]
     return float(((found[:, :, None] == near[:, None, :]) & is_other[:, :, None]).any(1).mean())
 
 
-def draw_map(
-    h: Array,
-    labels: Array,
-    names: tuple[str, ...],
-    path: Path,
-    *,
-    title: str,
-    num_classes_shown: int = 12,
-    num_nodes_per_class: int = 120,
-    seed: int = 0,
-) -> None:
+def draw_map(h: Array, labels: Array, names: tuple[str, ...], path: Path, *, title: str) -> None:
     """Lay out a sample of the largest classes and write a PNG: nodes near each other are alike, colours are labels."""
-    nodes = _sample(labels, num_classes_shown, num_nodes_per_class, seed)
+    nodes = _sample(labels)
     positions = neighbour_layout(nearest_nodes(h[nodes], k=NUM_NEIGHBOURS).nodes, principal_components(h[nodes]))
     with atomic_write(path) as temporary:
         _draw(positions, labels[nodes], names, temporary, title)
 
 
-def _sample(labels: Array, num_classes: int, num_nodes_per_class: int, seed: int) -> Array:
-    random = np.random.default_rng(seed)
+def _sample(labels: Array, *, num_classes: int = 12, num_nodes_per_class: int = 120) -> Array:
+    random = np.random.default_rng(0)
     sizes = np.bincount(labels[labels >= 0])
     chosen = []
     for label in np.argsort(-sizes, kind="stable")[:num_classes]:
@@ -219,29 +209,18 @@ def _draw(positions: Array, labels: Array, names: tuple[str, ...], path: Path, t
     from matplotlib import colormaps
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.patheffects import withStroke
 
     figure = Figure(figsize=(9, 7.2), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     colours = colormaps["tab20"].colors  # type: ignore[attr-defined]
     for index, label in enumerate(dict.fromkeys(labels.tolist())):
-        members = labels == label
-        axes.scatter(
-            positions[members, 0],
-            positions[members, 1],
-            s=9,
-            color=colours[index % 20],
-            linewidths=0,
-            label=names[label],
-        )
-        x, y = np.median(positions[members], axis=0)
-        axes.text(x, y, names[label], fontsize=9, weight="bold", ha="center", va="center", **_halo())
+        shown, name = positions[labels == label], names[label]
+        axes.scatter(shown[:, 0], shown[:, 1], s=9, color=colours[index % 20], linewidths=0, label=name)
+        x, y = np.median(shown, axis=0)
+        text = axes.text(x, y, name, fontsize=9, weight="bold", ha="center", va="center")
+        text.set_path_effects([withStroke(linewidth=3, foreground="white")])  # a halo
     axes.set_title(title, fontsize=11, loc="left")
     axes.set_axis_off()
     figure.savefig(path, format="png")
-
-
-def _halo() -> dict[str, Any]:
-    from matplotlib.patheffects import withStroke
-
-    return {"path_effects": [withStroke(linewidth=3, foreground="white")]}

@@ -26,6 +26,7 @@ import numpy as np
 from graphstrap.evaluation.registry import Evaluation, find_protocol
 from graphstrap.graph import Graph
 from graphstrap.report.health import Health
+from graphstrap.report.scores import Confusion
 from graphstrap.report.series import elapsed_seconds
 from graphstrap.run.folder import Run
 
@@ -138,35 +139,28 @@ def seed_table(
 
 def score_tables(tables: Mapping[str, Mapping[str, Evaluation]], left_out: str = "") -> str:
     """One block a protocol: a bar for each candidate, the trained one last."""
-    blocks = "".join(_score_table(protocol, evaluations) for protocol, evaluations in tables.items())
-    return blocks + (note(left_out[0].upper() + left_out[1:]) if left_out else "")
-
-
-def _score_table(protocol: str, evaluations: Mapping[str, Evaluation]) -> str:
-    cells = [
-        [
-            escape(name),
-            f'<span class="bar"><i style="width:{max(0.0, min(100.0, one.mean)):.1f}%"></i></span>',
-            f"{one.mean:.1f}" + (f" <small>± {one.std:.1f}</small>" if len(one.runs) > 1 else ""),
+    blocks = []
+    for protocol, evaluations in tables.items():
+        cells = [
+            [
+                escape(name),
+                f'<span class="bar"><i style="width:{max(0.0, min(100.0, one.mean)):.1f}%"></i></span>',
+                f"{one.mean:.1f}" + (f" <small>± {one.std:.1f}</small>" if len(one.runs) > 1 else ""),
+            ]
+            for name, one in evaluations.items()
         ]
-        for name, one in evaluations.items()
-    ]
-    trained = list(evaluations.values())[-1]
-    metric = _METRICS.get(trained.metric, trained.metric.capitalize())
-    caption = f"<h3>{escape(find_protocol(protocol).title or protocol)} <code>{escape(protocol)}</code></h3>"
-    done = note(f"{metric} in %; {re.sub(r'; ari [^,]*', '', trained.detail)}")
-    return f'<div class="score">{caption}{table(["", "", escape(metric)], cells, css_class="scores")}{done}</div>'
+        trained = list(evaluations.values())[-1]
+        metric = _METRICS.get(trained.metric, trained.metric.capitalize())
+        caption = f"<h3>{escape(find_protocol(protocol).title or protocol)} <code>{escape(protocol)}</code></h3>"
+        done = note(f"{metric} in %; {re.sub(r'; ari [^,]*', '', trained.detail)}")
+        bars = table(["", "", escape(metric)], cells, css_class="scores")
+        blocks.append(f'<div class="score">{caption}{bars}{done}</div>')
+    return "".join(blocks) + (note(left_out[0].upper() + left_out[1:]) if left_out else "")
 
 
-def confusion_matrix(
-    names: Sequence[str],
-    counts: np.ndarray[Any, Any],
-    *,
-    accuracy: float,
-    mistakes: Sequence[tuple[str, str, int, float]],
-    seed: int | None = None,
-) -> str:
+def confusion_matrix(found: Confusion, *, seed: int | None = None) -> str:
     """Rows are true classes, columns predicted ones; a cell's shade is its share of the row. A `seed` is named."""
+    names, counts = found.names, found.counts
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
 
     def cell(i: int, j: int) -> str:
@@ -181,11 +175,11 @@ def confusion_matrix(
     lines = "".join(
         f"<li><b>{escape(true)}</b> taken for <b>{escape(predicted)}</b> "
         f"<small>{count:,} nodes, {100 * share:.0f} %</small></li>"
-        for true, predicted, count, share in mistakes
+        for true, predicted, count, share in found.mistakes
     )
     confused = f'<div class="mistakes"><h3>Most often confused</h3><ol>{lines}</ol></div>' if lines else ""
     heading = "<h3>Which classes are taken for which, in % of the true class</h3>"
-    caption = f"{accuracy:.1f} % right: a linear probe on 10 % of the labels, C chosen on 10 %, shown on the rest"
+    caption = f"{found.accuracy:.1f} % right: a linear probe on 10 % of the labels, C chosen on 10 %, shown on the rest"
     caption += "" if seed is None else f"; seed {seed}"
     return f'{heading}<div class="beside">{matrix}{confused}</div>{note(caption)}'
 
@@ -200,27 +194,20 @@ def data_statistics(run: Run, graph: Graph | None) -> str:
     values["features"] = ", ".join(f"{size:,}" for size in info.get("num_features", [])) or "none"
     values["classes"] = info.get("num_classes") or "none"
     if graph is not None:
-        values |= _degree_statistics(graph)
+        degrees = graph.in_degrees.numpy()
+        alone = (degrees == 0) & (graph.transpose.indptr.diff().numpy() == 0)
+        values["every edge has its reverse"] = "yes" if graph.is_symmetric else "no"
+        values["mean degree"], values["largest degree"] = f"{degrees.mean():.1f}", f"{degrees.max():,}"
+        values["nodes without edges"] = f"{int(alone.sum()):,}"
+        if graph.labels is not None and graph.labels.dim() == 1:
+            values["labelled nodes"] = f"{int((graph.labels >= 0).sum()):,}"
+        if len(graph.node_types) > 1:
+            sizes = zip(graph.node_types, np.diff(graph.type_offsets).tolist(), strict=True)
+            values["node types"] = ", ".join(f"{name} ({size:,})" for name, size in sizes)
     for name, number in info.get("cleaning", {}).items():
         values[name.removeprefix("num_").replace("_", " ")] = _count(number)
     values["fingerprint"] = info["fingerprint"]
     return definitions(values)
-
-
-def _degree_statistics(graph: Graph) -> dict[str, str]:
-    degrees = graph.in_degrees.numpy()
-    values = {
-        "every edge has its reverse": "yes" if graph.is_symmetric else "no",
-        "mean degree": f"{degrees.mean():.1f}",
-        "largest degree": f"{degrees.max():,}",
-        "nodes without edges": f"{int(((degrees == 0) & (graph.transpose.indptr.diff().numpy() == 0)).sum()):,}",
-    }
-    if graph.labels is not None and graph.labels.dim() == 1:
-        values["labelled nodes"] = f"{int((graph.labels >= 0).sum()):,}"
-    if len(graph.node_types) > 1:
-        sizes = zip(graph.node_types, np.diff(graph.type_offsets).tolist(), strict=True)
-        values["node types"] = ", ".join(f"{name} ({size:,})" for name, size in sizes)
-    return values
 
 
 def recipe_settings(run: Run, *, seeds: Sequence[int]) -> str:

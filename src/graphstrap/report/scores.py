@@ -5,20 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from graphstrap.api.estimator import Embedder, random_init
+from graphstrap.api.estimator import Embedder, baselines_of
 from graphstrap.errors import InputError
 from graphstrap.evaluation.probe import fit_probe
 from graphstrap.evaluation.protocols import evaluate, has_seen_test_labels
 from graphstrap.evaluation.registry import Evaluation, find_protocol, pool_evaluations
-from graphstrap.evaluation.task import MIN_NODES, Array, Task, has_published_splits, published
+from graphstrap.evaluation.task import MIN_NODES, Array, Task, has_published_splits
 from graphstrap.graph import Graph
-from graphstrap.nn.features import raw_features
+from graphstrap.nn.model import class_names
 from graphstrap.report.health import Gain
 
 PROTOCOLS = ("paper", "knn", "clustering")  # of a report for which nobody asked for others
@@ -58,16 +59,6 @@ class Confusion:
     predicted: Array  # (N,) what the probe says of every node
 
 
-@dataclass(frozen=True, eq=False)
-class Knowledge:
-    """`h` are the embeddings of the first seed, which is the one that the map shows."""
-
-    graph: Graph
-    h: Array
-    scores: Scores | None
-    confusion: Confusion | None
-
-
 def find_out(
     models: Sequence[Embedder],
     graph: Graph,
@@ -76,16 +67,20 @@ def find_out(
     executor: Executor,
     protocols: Sequence[str] | None,
     num_runs: int | None,
-) -> Knowledge:
-    """Evaluate models that differ by their seed, raw features and an untrained encoder beside.
+) -> tuple[Scores, Confusion | None]:
+    """Evaluate models that differ by their seed, raw features and an untrained encoder beside; the confusion is that of
+    the first.
 
     `protocols` are run as they are given, and one that cannot be is refused; one that trains anew does. None:
     PROTOCOLS, and the published splits where there are any; without labels hidden edges, by the encoder as it is.
     `num_runs` None: a few splits, and more of them where labels are few.
     """
-    model, h = models[0], embeddings[0]
+    model = models[0]
     if protocols is None and not has_classes(graph):
-        return Knowledge(graph, h, _by_links(model, graph), None)
+        if graph.num_edges <= MAX_LINKS:
+            with suppress(InputError):  # a graph that is too small to hide any edge has a report all the same
+                return Scores({"links": find_protocol("links").score(model, graph, refit=False)}), None
+        return Scores({}), None
     for name in protocols or ():
         if has_seen_test_labels(model.recipe_, graph, protocol=name):
             raise InputError(
@@ -96,18 +91,15 @@ def find_out(
     anew = [name for name in chosen if find_protocol(name).trains_anew]
     scores = Scores({})
     if len(anew) < len(chosen):
-        candidates: dict[str, Sequence[Any]] = {}
-        if (raw := raw_features(graph)) is not None:
-            candidates["raw features"] = [raw]
-        candidates["random init"] = [random_init(graph, model.recipe_, seed=model.seed, device=model.device)]
-        candidates[model.recipe_.method.name] = embeddings
+        others = baselines_of(graph, model.recipe_, seed=model.seed, device=model.device)
+        candidates = {**{name: [one] for name, one in others.items()}, model.recipe_.method.name: embeddings}
         by_labels = [name for name in chosen if name not in anew]
         scores = score(candidates, graph, executor=executor, protocols=by_labels, num_runs=num_runs)
     tables = {**scores.tables, **{name: find_protocol(name).score(model, graph, progress=False) for name in anew}}
     notes = "; ".join(one for one in (scores.note, note) if one)
     scores = replace(scores, tables={name: tables[name] for name in chosen}, note=notes)
     learned = has_seen_test_labels(model.recipe_, graph, protocol="paper")  # what confusions are counted on
-    return Knowledge(graph, h, scores, None if learned or not has_classes(graph) else confuse(h, graph))
+    return scores, None if learned or not has_classes(graph) else confuse(embeddings[0], graph)
 
 
 def has_classes(graph: Graph) -> bool:
@@ -128,22 +120,12 @@ def why_no_classes(graph: Graph) -> str:
     return "" if len(np.unique(known)) >= 2 else "all labels are of one class"
 
 
-def _by_links(model: Embedder, graph: Graph) -> Scores | None:
-    """Hidden edges; a graph that is too small to hide any has a report all the same."""
-    if graph.num_edges > MAX_LINKS:
-        return None
-    try:
-        return Scores({"links": find_protocol("links").score(model, graph, refit=False)})
-    except InputError:
-        return None
-
-
 def _usual(model: Embedder, graph: Graph) -> tuple[list[str], str]:
     """The protocols of a report for which nobody asked for others, and what is left out because it takes too long."""
     names, note, splits = [*(["auc"] if graph.splits is None and _is_one_rare(graph) else []), *PROTOCOLS], "", []
-    if has_published_splits(graph) and graph.labels is not None:
+    if has_published_splits(graph):
         try:
-            splits = published(graph.splits, np.flatnonzero(graph.labels.numpy() >= 0))
+            splits = Task.without_vectors(graph).published_splits("public")
         except InputError as error:
             note = str(error)
     if splits:
@@ -151,9 +133,7 @@ def _usual(model: Embedder, graph: Graph) -> tuple[list[str], str]:
         if num_fitted <= MAX_LABELLED:
             names.insert(0, "public")
         else:
-            note = (
-                f"the published split has {num_fitted:,} nodes to fit on and was left out: --protocol public takes it"
-            )
+            note = f"the published split has {num_fitted:,} nodes to fit on and was left out: take --protocol public"
     return [name for name in names if not has_seen_test_labels(model.recipe_, graph, protocol=name)], note
 
 
@@ -175,31 +155,25 @@ def score(
     executor: Executor,
     protocols: Sequence[str],
     num_runs: int | None,
-    seed: int = 0,
 ) -> Scores:
     """Evaluate candidates, the trained one last, on at most `MAX_LABELLED` labelled nodes; a published split as it is.
 
     A candidate is one array of embeddings, or one for each seed; all are evaluated on the same splits.
     """
-    sampled, note = _sample_labels(graph, seed)
+    sampled, note = _sample_labels(graph)
     if num_runs is None:
         has_few = graph.labels is not None and int((graph.labels >= 0).sum()) < FEW_LABELLED
         num_runs = RUNS_OF_FEW if has_few else NUM_RUNS
     known = {name: find_protocol(name) for name in protocols}
-    graph_of = {
-        name: graph if one.uses_published_splits and graph.splits is not None else sampled
-        for name, one in known.items()
-    }
-    waiting = {
-        (protocol, name): [
-            executor.submit(
-                evaluate, h, graph_of[protocol], protocol=protocol, num_runs=1 if one.is_costly else num_runs, seed=seed
-            )
-            for h in arrays
-        ]
-        for protocol, one in known.items()
-        for name, arrays in candidates.items()
-    }
+    has_splits = graph.splits is not None
+    graph_of = {name: graph if one.uses_published_splits and has_splits else sampled for name, one in known.items()}
+    waiting = {}
+    for protocol, one in known.items():
+        num = 1 if one.is_costly else num_runs
+        for name, arrays in candidates.items():
+            waiting[protocol, name] = [
+                executor.submit(evaluate, h, graph_of[protocol], protocol=protocol, num_runs=num) for h in arrays
+            ]
     found = {place: [one.result() for one in futures] for place, futures in waiting.items()}
     tables = {name: {other: pool_evaluations(found[name, other]) for other in candidates} for name in protocols}
     note = "" if all(one is graph for one in graph_of.values()) else note
@@ -207,10 +181,10 @@ def score(
     by_seed = tuple(one.mean for one in first[-1])
     if len(first) < 2 or first[-2][0].mean >= 98:
         return Scores(tables, note, by_seed)
-    several = known[protocols[0]].takes_several_labels
-    task = Task.without_vectors(graph_of[protocols[0]], seed=seed, several_labels=several)
-    num_tested = known[protocols[0]].num_tested(task)
-    return Scores(tables, note, by_seed, tuple(_gain(one, first[-2][0], num_tested) for one in first[-1]))
+    one = known[protocols[0]]
+    task = Task.without_vectors(graph_of[protocols[0]], several_labels=one.takes_several_labels)
+    num_tested = one.num_tested(task)
+    return Scores(tables, note, by_seed, tuple(_gain(trained, first[-2][0], num_tested) for trained in first[-1]))
 
 
 def _gain(trained: Evaluation, untrained: Evaluation, num_tested: int) -> Gain:
@@ -221,31 +195,25 @@ def _gain(trained: Evaluation, untrained: Evaluation, num_tested: int) -> Gain:
     return Gain(trained.mean - untrained.mean, error, num_tested)
 
 
-def confuse(h: Array, graph: Graph, *, seed: int = 0) -> Confusion:
+def confuse(h: Array, graph: Graph) -> Confusion:
     """Fit a probe on 10 % of the labels, choose C on 10 %, compare on the rest."""
-    sampled, _ = _sample_labels(graph, seed)
+    sampled, _ = _sample_labels(graph)
     assert sampled.labels is not None
     labels = sampled.labels.numpy()
-    order = np.random.default_rng(seed).permutation(np.flatnonzero(labels >= 0))
+    order = np.random.default_rng(0).permutation(np.flatnonzero(labels >= 0))
     train, val, test = np.split(order, [len(order) // 10, len(order) // 5])
-    probe = fit_probe(h, labels, train=train, val=val, seed=seed, num_classes=graph.num_classes)
+    probe = fit_probe(h, labels, train=train, val=val, num_classes=graph.num_classes)
     predicted = probe.predict(h)
-    names = graph.class_names or tuple(str(number) for number in range(graph.num_classes))
+    names = class_names(graph)
     counts = np.zeros((graph.num_classes, graph.num_classes), dtype=np.int64)
     np.add.at(counts, (labels[test], predicted[test]), 1)
     accuracy = 100.0 * float(np.trace(counts)) / max(1, len(test))
-    mistakes = _mistakes(names, counts)
+    wrong, sizes = counts - np.diag(np.diag(counts)), np.maximum(counts.sum(1), 1)
+    often = [divmod(int(at), len(counts)) for at in np.argsort(-wrong, axis=None, kind="stable")[:NUM_MISTAKES]]
+    pairs = [(i, j) for i, j in often if wrong[i, j]]
+    mistakes = tuple((names[i], names[j], int(wrong[i, j]), float(wrong[i, j] / sizes[i])) for i, j in pairs)
     shown, counts = _largest(names, counts)
     return Confusion(shown, counts, accuracy, mistakes, predicted)
-
-
-def _mistakes(names: Sequence[str], counts: Array) -> tuple[tuple[str, str, int, float], ...]:
-    """The pairs of classes that are most often confused, by number of nodes."""
-    wrong = counts - np.diag(np.diag(counts))
-    order = np.argsort(-wrong, axis=None, kind="stable")[:NUM_MISTAKES]
-    pairs = [divmod(int(at), len(counts)) for at in order]
-    sizes = np.maximum(counts.sum(1), 1)
-    return tuple((names[i], names[j], int(wrong[i, j]), float(wrong[i, j] / sizes[i])) for i, j in pairs if wrong[i, j])
 
 
 def _largest(names: Sequence[str], counts: Array) -> tuple[tuple[str, ...], Array]:
@@ -262,7 +230,7 @@ def _largest(names: Sequence[str], counts: Array) -> tuple[tuple[str, ...], Arra
     return (*(names[i] for i in order[:kept]), f"{len(order) - kept} others"), merged
 
 
-def _sample_labels(graph: Graph, seed: int) -> tuple[Graph, str]:
+def _sample_labels(graph: Graph) -> tuple[Graph, str]:
     """A graph with fewer labels for what draws nodes at random, and what to say of it."""
     if graph.labels is None or graph.labels.dim() != 1:
         return graph, ""
@@ -271,7 +239,7 @@ def _sample_labels(graph: Graph, seed: int) -> tuple[Graph, str]:
     if len(known) <= MAX_LABELLED:
         return graph, ""
     kept = np.full(len(labels), -1, dtype=np.int64)
-    chosen = np.random.default_rng(seed).permutation(known)[:MAX_LABELLED]
+    chosen = np.random.default_rng(0).permutation(known)[:MAX_LABELLED]
     kept[chosen] = labels[chosen]
     note = (
         f"random splits and clusters are of a random {MAX_LABELLED:,} of the {len(known):,} labelled nodes; "

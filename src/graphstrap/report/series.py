@@ -4,6 +4,7 @@ several seeds, the mean and the spread."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from graphstrap.report.health import MIN_SPREAD, Records, is_finite, mean
@@ -26,7 +27,8 @@ _CHARTS = (
 def training_series(records: Records, recipe: Recipe) -> list[Chart]:
     """One object a chart: name, title, hint, steps, seconds, values. Charts without two points are left out."""
     seconds = elapsed_seconds(records)
-    stepped = [dict(record) | _decay(record, recipe) if "step" in record else {} for record in records]
+    scheduled = partial(recipe.method_class.scheduled, recipe.method, total_steps=recipe.train.steps)
+    stepped = [{**record, **scheduled(step=record["step"])} if "step" in record else {} for record in records]
     charts = []
     for name, title, hint in _CHARTS:
         logged = [(one, at) for one, at in zip(stepped, seconds, strict=True) if is_finite(one.get(name))]
@@ -52,12 +54,6 @@ def elapsed_seconds(records: Records) -> list[float]:
         before = step
         times.append(total)
     return times
-
-
-def _decay(record: Mapping[str, Any], recipe: Recipe) -> dict[str, float]:
-    total = recipe.train.steps
-    found: dict[str, float] = recipe.method_class.scheduled(recipe.method, step=record["step"], total_steps=total)
-    return found
 
 
 def join_charts(by_seed: Sequence[Sequence[Chart]]) -> list[Chart]:
@@ -87,13 +83,12 @@ def mean_records(by_seed: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[st
         return [dict(record) for record in by_seed[0]]
     logs = [{record["step"]: record for record in records if "step" in record} for records in by_seed]
     steps = sorted(set.intersection(*(set(log) for log in logs)))
-    return [{**_means([log[step] for log in logs]), "step": step} for step in steps]
-
-
-def _means(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    names = [name for name, value in records[0].items() if isinstance(value, float)]
-    shared = [name for name in names if all(isinstance(record.get(name), float) for record in records)]
-    return {name: mean([record[name] for record in records]) for name in shared}
+    joined = []
+    for step in steps:
+        found = [log[step] for log in logs]
+        shared = [name for name in found[0] if all(isinstance(record.get(name), float) for record in found)]
+        joined.append({**{name: mean([record[name] for record in found]) for name in shared}, "step": step})
+    return joined
 
 
 def _at(chart: Chart, name: str, steps: Sequence[int]) -> list[float]:
