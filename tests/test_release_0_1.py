@@ -60,8 +60,10 @@ def test_an_interrupted_run_goes_on_to_the_same_model(old: Path) -> None:
     begun = (old / "runs/interrupted/metrics.jsonl").read_text(encoding="utf-8")
     assert run(["resume", "runs/interrupted", "--quiet"]) == 0
     assert (old / "runs/interrupted/metrics.jsonl").read_text(encoding="utf-8").startswith(begun)
-    # 400 steps on another processor may add up differences of rounding.
-    np.testing.assert_allclose(embedded("runs/interrupted"), expected("interrupted"), rtol=1e-3, atol=1e-3)
+    # 400 steps on another processor may add up differences of rounding. Own columns are singular vectors, found anew,
+    # which point one way or the other: products of rows are the same either way.
+    found, wanted = embedded("runs/interrupted"), expected("interrupted")
+    np.testing.assert_allclose(found @ found.T, wanted @ wanted.T, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["folds", "semi-supervised"])

@@ -185,7 +185,6 @@ SETTINGS = {
     "encoder.embedding_size": 8,
     "encoder.own_features": 0,
     "encoder.norm": "graph",
-    "method.predictor_hidden_size": 16,
     "train.steps": 20,
     "train.checkpoint_seconds": 0.0,
     "data.training_graphs": "train-val",
