@@ -30,11 +30,10 @@ from graphstrap.io.npz import read_npz
 from graphstrap.io.ogb import prepare_ogb
 from graphstrap.io.parts import join_parts, open_part
 from graphstrap.io.prepare import PrepareOptions
-from graphstrap.io.prepare_tables import prepare_tables
 from graphstrap.io.published import read_ppi, read_wikics
 from graphstrap.io.source import Source
 from graphstrap.io.store import open_store, verify_store, write_store
-from graphstrap.io.tables import read_tables
+from graphstrap.io.tables import prepare_tables, read_tables
 from graphstrap.nn.methods import build_method
 from graphstrap.nn.model import Model
 from graphstrap.ops.adamw import AdamW

@@ -23,9 +23,8 @@ from graphstrap.graph import Graph
 from graphstrap.graph.blocks import QuantisedMatrix
 from graphstrap.io.columns import TableOptions
 from graphstrap.io.prepare import PrepareOptions
-from graphstrap.io.prepare_tables import prepare_tables
 from graphstrap.io.store import verify_store
-from graphstrap.io.tables import read_tables
+from graphstrap.io.tables import prepare_tables, read_tables
 from same_graph import assert_same_graph
 
 SMALL = PrepareOptions(memory_bytes=600 * 10**6, threads=1)
@@ -198,7 +197,7 @@ torch.set_num_threads(1)
 """
 _PREPARE = """
 from graphstrap.io.prepare import PrepareOptions
-from graphstrap.io.prepare_tables import prepare_tables
+from graphstrap.io.tables import prepare_tables
 prepare_tables({edges!r}, {nodes!r}, {store!r}, job=PrepareOptions(memory_bytes={limit}, threads=1))
 """
 _READ = """

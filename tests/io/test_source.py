@@ -15,8 +15,8 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.io.columns import TableOptions
 from graphstrap.io.prepare import PrepareOptions
-from graphstrap.io.prepare_tables import prepare_tables
 from graphstrap.io.source import Source
+from graphstrap.io.tables import prepare_tables
 
 
 def write(folder: Path, name: str, text: str) -> str:

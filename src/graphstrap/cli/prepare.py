@@ -49,8 +49,8 @@ def prepare(
     from graphstrap.io.columns import TableOptions
     from graphstrap.io.ogb import prepare_ogb
     from graphstrap.io.prepare import PrepareOptions
-    from graphstrap.io.prepare_tables import prepare_tables
     from graphstrap.io.store import open_store
+    from graphstrap.io.tables import prepare_tables
     from graphstrap.ops.memory import parse_bytes
     from graphstrap.train.parallel.partition import partition_graph
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -198,6 +198,7 @@ class Table:
     scan: str  # the table as something to select from in SQL
     ignored: tuple[str, ...]  # columns that the options leave out, of this table or another
     named: tuple[str, ...]  # columns that the options give a role
+    row: ClassVar[str] = "row_number() OVER () - 1"  # the number of a row in SQL, from 0
 
     @property
     def is_csv(self) -> bool:
@@ -241,6 +242,10 @@ class Table:
             row -= num_rows
         return f"row {row + 1} of {self.paths[-1]}"
 
+    def slices(self, step: int, num_rows: int) -> Iterator[tuple[Table, int, int]]:
+        """Its rows, some at a time, with the first and the end: files are read through at once."""
+        yield self, 0, num_rows
+
     def how_to_leave_out(self, *names: str) -> str:
         """What to write so that columns are not read: an option to paste, with what is left out already in it."""
         some = "the column" if len(names) == 1 else "the columns"
@@ -259,8 +264,8 @@ class TableCopy(Table):
 
     original: Table
     copied: str  # the table in the database
-    begin: int
-    end: int
+    begin: int = 0
+    row: ClassVar[str] = "rowid"
 
     @classmethod
     def of(cls, table: Table, name: str, columns: tuple[str, ...]) -> TableCopy:
@@ -269,8 +274,7 @@ class TableCopy(Table):
             raise InputError(f"{table.name} has a column called 'rowid', which DuckDB keeps for itself: rename it")
         chosen = ", ".join(quote_name(column) for column in columns)
         table.execute(f"CREATE TABLE {name} AS SELECT {chosen} FROM {table.scan}")
-        (num_rows,) = fetch_one(table.connection, f"SELECT count(*) FROM {name}")
-        return cls(**(vars(table) | {"scan": name}), original=table, copied=name, begin=0, end=num_rows)
+        return cls(**(vars(table) | {"scan": name}), original=table, copied=name)
 
     def cell(self, row: int, name: str) -> str:
         return self.original.cell(self.begin + row, name)
@@ -280,11 +284,12 @@ class TableCopy(Table):
 
     def slice(self, begin: int, end: int) -> TableCopy:
         scan = f"(SELECT * FROM {self.copied} WHERE rowid >= {begin} AND rowid < {end})"
-        return replace(self, scan=scan, begin=begin, end=end)
+        return replace(self, scan=scan, begin=begin)
 
-    def slices(self, step: int) -> Iterator[TableCopy]:
-        for begin in range(0, self.end, step):
-            yield self.slice(begin, min(self.end, begin + step))
+    def slices(self, step: int, num_rows: int) -> Iterator[tuple[Table, int, int]]:
+        for begin in range(0, max(1, num_rows), step):
+            end = min(num_rows, begin + step)
+            yield self.slice(begin, end), begin, end
 
 
 def open_table(

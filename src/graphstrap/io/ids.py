@@ -7,6 +7,7 @@ edges. Ids are compared as integers where all columns are integers of Parquet fi
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from graphstrap.errors import InputError, UnknownNodesError
 from graphstrap.io.arrays import Array
 from graphstrap.io.columns import EdgeColumns, NodeColumns
-from graphstrap.io.database import Table, fetch_one, quote_name
+from graphstrap.io.database import Table, execute_long, fetch_one, quote_name
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -140,52 +141,68 @@ def count_doubtful_ids(edges: EdgeColumns, nodes: NodeColumns | None) -> int:
     return int(fetch_one(edges.table.connection, f"SELECT count(*) FROM ({both})")[0])
 
 
-def match_edges(
-    edges: EdgeColumns, nodes: NodeColumns | None, *, ignore_unknown: bool, can_name_ends: bool = True
-) -> tuple[Array, Array, Array]:
-    """The row of each edge that is kept, and of its two ends in `node_ids`.
-
-    Where most edges name unknown nodes and the user `can_name_ends`, the error says with which options.
-    """
-    query = """
-        SELECT sources.rowid AS source, targets.rowid AS target
-        FROM edge_ids
-        LEFT JOIN node_ids AS sources ON edge_ids.source = sources.id
-        LEFT JOIN node_ids AS targets ON edge_ids.target = targets.id
-        ORDER BY edge_ids.rowid
-    """
-    ends = edges.table.connection.execute(query).fetchnumpy()
-    source, target = np.ma.asarray(ends["source"]), np.ma.asarray(ends["target"])
-    is_known = ~(np.ma.getmaskarray(source) | np.ma.getmaskarray(target))
-    rows = np.flatnonzero(is_known)
-    num_edges, num_unknown = len(is_known), len(is_known) - len(rows)
-    check_known(
-        edges,
-        nodes,
-        num_edges=num_edges,
-        num_unknown=num_unknown,
-        ignore_unknown=ignore_unknown,
-        can_name_ends=can_name_ends,
-    )
-    return rows, source.data[rows], target.data[rows]
-
-
-def check_known(
+def number_edges(
     edges: EdgeColumns,
     nodes: NodeColumns | None,
     *,
-    num_edges: int,
-    num_unknown: int,
+    node_code: str | None,
+    edge_code: str | None,
     ignore_unknown: bool,
     can_name_ends: bool = True,
+    report: Callable[[str, float], None] = lambda stage, fraction: None,
+) -> int:
+    """Make the table `numbered` (see prepare.py) of the edges between known nodes; how many others were dropped.
+
+    Nodes are numbered by the code of their type and then as in `node_ids`; codes are SQL that `code_names` gave. Where
+    most edges name unknown nodes and the user `can_name_ends`, the error says with which options.
+    """
+    connection, known = edges.table.connection, "node_ids"
+    if nodes is not None and node_code is not None:
+        known = "ids_by_type"
+        ordered = f"""
+            CREATE TABLE {known} AS SELECT node_ids.id FROM node_ids
+            LEFT JOIN (SELECT {nodes.table.row} AS place, {node_code} AS code FROM {nodes.table.scan}) AS typed
+            ON node_ids.rowid = typed.place
+            ORDER BY typed.code, node_ids.rowid
+        """
+        execute_long(connection, ordered, "numbering nodes", report)
+    code, typed = "0", ""
+    if edge_code is not None:
+        codes = f"SELECT {edges.table.row} AS place, {edge_code} AS code FROM {edges.table.scan}"
+        code, typed = "typed.code", f"JOIN ({codes}) AS typed ON typed.place = edge_ids.rowid"
+    numbered = f"""
+        CREATE TABLE numbered AS
+        SELECT edge_ids.rowid AS row, sources.rowid AS source, targets.rowid AS target, CAST({code} AS INTEGER) AS type
+        FROM edge_ids
+        LEFT JOIN {known} AS sources ON edge_ids.source = sources.id
+        LEFT JOIN {known} AS targets ON edge_ids.target = targets.id {typed}
+    """
+    execute_long(connection, numbered, "numbering edges", report)
+    unknown = "source IS NULL OR target IS NULL"
+    num_edges, num_unknown = fetch_one(connection, f"SELECT count(*), count(*) FILTER ({unknown}) FROM numbered")
+    if num_unknown:
+        _check_known(edges, nodes, num_edges, num_unknown, ignore_unknown=ignore_unknown, can_name_ends=can_name_ends)
+        connection.execute(f"DELETE FROM numbered WHERE {unknown}")
+    return int(num_unknown)
+
+
+def _check_known(
+    edges: EdgeColumns,
+    nodes: NodeColumns | None,
+    num_edges: int,
+    num_unknown: int,
+    *,
+    ignore_unknown: bool,
+    can_name_ends: bool,
 ) -> None:
     """Some edges must join two nodes of the nodes table, and all of them unless the others are ignored."""
-    table, known = edges.table, edges.table if nodes is None else nodes.table
+    assert nodes is not None, "without a table of nodes, the nodes are the ends of the edges"
+    table, known = edges.table, nodes.table
     how_to_name_ends = (
         f". If the ids are in other columns ({table.names_in_words()}), name them with --source-column and "
         "--target-column"
     )
-    if nodes is None or ignore_unknown or not num_unknown:
+    if ignore_unknown:
         if num_unknown < num_edges:
             return
         message = f"{table.name} has no edges between nodes of {known.name}: check the ids"

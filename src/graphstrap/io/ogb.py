@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphstrap.errors import InputError
-from graphstrap.io.arrays import Archive, Array, file_as_map, member_as_map, open_array
-from graphstrap.io.database import Table, TableCopy, open_table, quote_name
+from graphstrap.io.arrays import Archive, Array, file_as_map, member_as_map
+from graphstrap.io.database import Table, TableCopy, fetch_one, open_table, quote_name
 from graphstrap.io.files import check_readable
 from graphstrap.io.prepare import NUMBERED, Layout, PrepareOptions, make_store
 from graphstrap.io.store_format import Report, StoreBuilder
@@ -164,18 +164,18 @@ def _read_matrix(
     table = open_table(connection, str(path))
     names = tuple(table.columns)
     copy = TableCopy.of(table, "matrix", names)
+    (num_rows,) = fetch_one(connection, "SELECT count(*) FROM matrix")
     name = f"{path.parent.name}.{path.name}"
-    writer = builder.scratch_array(name, dtype=dtype, columns=(len(names),))
     kinds = find_feature_kinds(copy, names) if dtype == "<f4" else {}
-    for rows in copy.slices(max(1, job.chunk_bytes // (64 + 48 * len(names)))):
+    for rows, begin, end in copy.slices(max(1, job.chunk_bytes // (64 + 48 * len(names))), num_rows):
         if kinds:
-            columns, numbers = read_columns(rows, kinds), np.arange(rows.end - rows.begin)
+            columns, numbers = read_columns(rows, kinds), np.arange(end - begin)
             check_gaps(rows, [(column, numbers) for column in columns])
-            writer.append(np.concatenate([column.take(rows, numbers) for column in columns], axis=1))
+            builder.append(name, np.concatenate([column.take(rows, numbers) for column in columns], axis=1))
         else:
-            writer.append(np.stack(_whole_numbers(rows, names), axis=1))
+            builder.append(name, np.stack(_whole_numbers(rows, names), axis=1))
     connection.execute("DROP TABLE matrix")
-    return open_array(builder.scratch, name, writer.close())
+    return builder.appended(name)
 
 
 def _read_triplets(path: Path, sizes: dict[str, int]) -> list[Triplet]:

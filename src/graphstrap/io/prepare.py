@@ -1,4 +1,4 @@
-"""A store under a cap on memory, whatever it is made from: tables (`prepare_tables.py`) or OGB's folders (`ogb.py`).
+"""A store under a cap on memory, whatever it is made from: tables (`tables.py`) or OGB's folders (`ogb.py`).
 
 A reader writes what nodes have, and numbers the edges in DuckDB, which sorts them and spills to the disk. They are
 cleaned chunk by chunk, by the rules of `Graph.from_edges`, and transposed range by range; the features, as asked for,
@@ -79,10 +79,11 @@ class PrepareOptions:
 
 @dataclass
 class Layout:
-    """What a reader has found. Labels, splits, times and ids of nodes are in the store already.
+    """What a reader has found.
 
     Args:
         source: where the edges come from, for messages.
+        node_arrays: labels, splits, times and ids by their names in a store, in an array or several.
         raw_features: of each node type, perhaps memory-mapped.
         edge_arrays: weights, times and columns of the edges by their names in a store; `numbered.row` counts them.
     """
@@ -93,6 +94,7 @@ class Layout:
     type_offsets: tuple[int, ...] = ()
     class_names: tuple[str, ...] | None = None
     feature_names: tuple[str, ...] | None = None
+    node_arrays: dict[str, list[Array]] = field(default_factory=dict)
     raw_features: list[Array | None] = field(default_factory=list)
     directed: bool = False
     edge_type_names: tuple[str, ...] = ()

@@ -60,6 +60,7 @@ class StoreBuilder:
         self.file_name, self.kind = file_name, kind
         self.arrays: dict[str, ArrayInfo] = {}
         self.open_files = ExitStack()
+        self._appended: dict[str, ArrayWriter] = {}
         self.scratch.mkdir()
 
     @contextmanager
@@ -70,9 +71,16 @@ class StoreBuilder:
             yield writer
             self.arrays[name] = writer.close()
 
-    def scratch_array(self, name: str, *, dtype: str, columns: tuple[int, ...] = ()) -> ArrayWriter:
-        writer = ArrayWriter(self.scratch / f"{name}.npy", dtype=dtype, columns=columns)
-        return self.open_files.enter_context(writer)
+    def append(self, name: str, rows: Array) -> None:
+        """Rows of a temporary array, which is of the type and width of the first that it gets."""
+        if name not in self._appended:
+            writer = ArrayWriter(self.scratch / f"{name}.npy", dtype=rows.dtype.str, columns=rows.shape[1:])
+            self._appended[name] = self.open_files.enter_context(writer)
+        self._appended[name].append(rows)
+
+    def appended(self, name: str) -> Array:
+        """What was appended, memory-mapped."""
+        return open_array(self.scratch, name, self._appended[name].close())
 
     def write(self, name: str, values: Array | Tensor, *, dtype: str | None = None) -> None:
         """A whole array that is in memory, in its own type or in another."""

@@ -1,4 +1,4 @@
-"""read_tables: a table of edges, and one of nodes, to a Graph.
+"""Tables to graphs: `read_tables` in memory, `prepare_tables` to a store, with a cap on memory, for larger ones.
 
 Tables are CSV (.csv, .tsv, .txt, also with .gz) or Parquet (.parquet, .pq) files, or globs of several, read by DuckDB.
 
@@ -7,8 +7,12 @@ Tables are CSV (.csv, .tsv, .txt, also with .gz) or Parquet (.parquet, .pq) file
 
     files            -> tables           open_table in database.py
     names of columns -> roles            open_tables in columns.py, by `TableOptions`
-    ids              -> node numbers     load_ids and match_edges in ids.py
-    columns          -> features, ...    read_feature_blocks and its neighbours in values.py
+    ids              -> node numbers     load_ids and number_edges in ids.py
+    columns          -> features, ...    read_columns and its neighbours in values.py
+
+Both read the same way: in memory a table at once; for a store in slices, of copies that DuckDB makes beside it of the
+columns that are needed. Rows come in the order of the table, while nodes stand type by type: what nodes have is kept
+for each type on its own, and joined at the end.
 
 Ids are integers, text or UUIDs. In a CSV file they are text: `007` and `7` are two nodes. `graph.ids` gives them back
 in that form: int64 where all are written as integers are, otherwise strings.
@@ -21,9 +25,10 @@ float64. What cannot be read raises an InputError that names the file, the row o
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -32,26 +37,35 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Graph, Splits
 from graphstrap.io.arrays import Array
 from graphstrap.io.columns import EdgeColumns, NodeColumns, TableOptions, choose_node_columns, open_tables
-from graphstrap.io.database import Table, connect, fetch_one, open_table, quote_name, quote_text
-from graphstrap.io.ids import NodeIds, count_doubtful_ids, load_ids, match_edges
-from graphstrap.io.store_format import SPLITS
+from graphstrap.io.database import Table, TableCopy, connect, fetch_one, open_table, quote_name, quote_text
+from graphstrap.io.ids import NodeIds, count_doubtful_ids, load_ids, number_edges
+from graphstrap.io.prepare import Layout, PrepareOptions, make_store
+from graphstrap.io.store_format import SPLITS, Report, StoreBuilder
 from graphstrap.io.values import (
     bad_cell,
     check_cells,
     check_kinds,
     code_names,
+    feature_names,
+    find_feature_kinds,
     read_codes,
-    read_feature_blocks,
+    read_columns,
     read_matrix,
-    read_names,
     read_times,
+    take_columns,
     time_expression,
+    used_columns,
 )
 
-__all__ = ["TableOptions", "read_tables"]
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+__all__ = ["TableOptions", "prepare_tables", "read_tables"]
 
 _SPLIT_OF_VALUE = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 _DEFAULT_OPTIONS = TableOptions()
+_FIRST_ROWS = 1024  # read to learn how wide lists are
+_ROWS_AT_ONCE = 1 << 20
 
 Reader = Callable[[Table], dict[str, Array]]  # arrays of some rows of a table, by their names
 
@@ -81,39 +95,224 @@ def read_tables(
     with connect() as connection:
         edge_columns, node_columns = open_tables(connection, edges, nodes, options)
         load_ids(edge_columns, node_columns)
-        ids = NodeIds(connection).read()
-        rows, source, target = match_edges(edge_columns, node_columns, ignore_unknown=options.ignore_unknown_nodes)
-        num_unknown = fetch_one(connection, "SELECT count(*) FROM edge_ids")[0] - len(rows)
-        num_in_both = count_doubtful_ids(edge_columns, node_columns)
-        edge_fields, node_fields, order = read_edges(edge_columns, rows=rows), dict[str, Any](), np.arange(len(ids))
-        if node_columns is not None:
-            node_fields, order = read_nodes(node_columns, num_nodes=len(ids))
-    numbers = np.empty_like(order)
-    numbers[order] = np.arange(len(ids))  # the node that each row became
+        layout = read_layout(edge_columns, node_columns, NodeIds(connection), options=options)
+        source, target, edge_fields = edges_of(layout, connection)
+    arrays = {name: np.concatenate(parts) for name, parts in layout.node_arrays.items()}
+    external_ids = arrays.pop("ids")
+    fields: dict[str, Any] = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    if SPLITS[0] in fields:
+        fields["splits"] = Splits(*(fields.pop(name) for name in SPLITS))
     graph = Graph.from_edges(
-        numbers[source],
-        numbers[target],
-        num_nodes=len(ids),
+        source,
+        target,
         directed=options.directed,
-        ids=ids[order],
+        ids=external_ids,
+        features=tuple(None if x is None else torch.from_numpy(x) for x in layout.raw_features),
+        feature_names=layout.feature_names,
+        class_names=layout.class_names,
+        node_types=layout.node_types,
+        num_nodes=layout.num_nodes,
+        type_offsets=layout.type_offsets,
         **edge_fields,
-        **node_fields,
+        **fields,
     )
     if graph.num_edges == 0:
         raise InputError(f"{edges} has no edges left: all {graph.cleaning.num_edges_given} go from a node to itself")
-    return replace(graph, cleaning=graph.cleaning.with_ids(num_unknown=num_unknown, num_in_both=num_in_both))
+    cleaning = graph.cleaning.with_ids(num_unknown=layout.num_unknown, num_in_both=layout.num_ids_in_both)
+    return replace(graph, cleaning=cleaning)
 
 
-def read_edges(columns: EdgeColumns, *, rows: Array) -> dict[str, Any]:
-    """What Graph.from_edges takes beside the two ends, for the rows that are kept."""
-    table, fields = columns.table, dict[str, Any]()
-    if columns.type is not None:
-        fields["edge_type_names"], codes = read_names(table, columns.type)
-        check_cells(table, columns.type, is_good=codes >= 0, wanted="an edge type")
-        fields["edge_types"] = codes[rows]
-    if columns.numbers:
-        fields["edge_column_names"] = columns.numbers
-    return fields | {name: array[rows] for name, array in read_rows(table, edge_readers(columns)).items()}
+def prepare_tables(
+    edges: str,
+    nodes: str | None,
+    to: str,
+    *,
+    options: TableOptions = _DEFAULT_OPTIONS,
+    job: PrepareOptions | None = None,
+    report: Report = lambda stage, fraction: None,
+) -> None:
+    """Make a store of a table of edges and, where there is one, a table of nodes: the graph of `read_tables`."""
+    job = job or PrepareOptions()
+
+    def read(builder: StoreBuilder, connection: DuckDBPyConnection) -> Layout:
+        edge_columns, node_columns = open_tables(connection, edges, nodes, options)
+        report("copying tables", 0.0)
+        edge_columns = replace(edge_columns, table=_copy(edge_columns, "edge_rows"))
+        if node_columns is not None:
+            node_columns = replace(node_columns, table=_copy(node_columns, "node_rows"))
+        report("mapping ids", 0.0)
+        load_ids(edge_columns, node_columns)
+        layout = read_layout(
+            edge_columns, node_columns, NodeIds(connection), options=options, kept=builder, job=job, report=report
+        )
+        for name in ("edge_ids", "node_ids", "ids_by_type"):
+            connection.execute(f"DROP TABLE IF EXISTS {name}")
+        for name, arrays in layout.node_arrays.items():
+            with builder.array(name, dtype=arrays[0].dtype.str, columns=arrays[0].shape[1:]) as final:
+                for array in arrays:
+                    for begin in range(0, len(array), _ROWS_AT_ONCE):
+                        final.append(array[begin : begin + _ROWS_AT_ONCE])
+        return layout
+
+    make_store(to, read, job=job, report=report)
+
+
+def _copy(columns: EdgeColumns | NodeColumns, name: str) -> TableCopy:
+    """A copy in the database of every column that has a role."""
+    _, *single, several = vars(columns).values()
+    named = dict.fromkeys(column for column in (*single, *several) if column is not None)
+    return TableCopy.of(columns.table, name, tuple(named))
+
+
+# ---- what both do ----------------------------------------------------------------------------------------------------
+
+
+class Kept(Protocol):
+    """Where arrays grow by rows: a store on its way, or memory."""
+
+    def append(self, name: str, rows: Array) -> None: ...
+
+    def appended(self, name: str) -> Array: ...
+
+
+class InMemory:
+    def __init__(self) -> None:
+        self._appended = defaultdict[str, list[Array]](list)
+
+    def append(self, name: str, rows: Array) -> None:
+        self._appended[name].append(rows)
+
+    def appended(self, name: str) -> Array:
+        rows = self._appended.pop(name)
+        return rows[0] if len(rows) == 1 else np.concatenate(rows)
+
+
+def read_layout(
+    edges: EdgeColumns,
+    nodes: NodeColumns | None,
+    ids: NodeIds,
+    *,
+    options: TableOptions,
+    kept: Kept | None = None,
+    job: PrepareOptions | None = None,
+    report: Report = lambda stage, fraction: None,
+    can_name_ends: bool = True,
+) -> Layout:
+    """Number the edges in the table `numbered`, and read what nodes and edges have, after `load_ids`.
+
+    Args:
+        edges, nodes: the tables; copies of them are read in slices.
+        ids: of the rows of the nodes table, or of all nodes.
+        kept: where arrays are put; memory unless given.
+        job: how large slices may be.
+    """
+    kept, job = kept or InMemory(), job or PrepareOptions()
+    layout = Layout(edges.table.name, directed=options.directed, edge_column_names=edges.numbers)
+    layout.num_ids_in_both = count_doubtful_ids(edges, nodes)
+    node_code = edge_code = None
+    if nodes is not None and nodes.type is not None:
+        layout.node_types, node_code = code_names(nodes.table, nodes.type)
+    if edges.type is not None:
+        layout.edge_type_names, edge_code = code_names(edges.table, edges.type)
+    layout.num_unknown = number_edges(
+        edges,
+        nodes,
+        node_code=node_code,
+        edge_code=edge_code,
+        ignore_unknown=options.ignore_unknown_nodes,
+        can_name_ends=can_name_ends,
+        report=report,
+    )
+    if edges.type is not None:
+        (row,) = fetch_one(edges.table.connection, "SELECT min(row) FROM numbered WHERE type < 0")
+        if row is not None:
+            raise bad_cell(edges.table, edges.type, row=row, wanted="an edge type: fix the cell")
+    if nodes is None:
+        layout.type_offsets, step = (0, ids.count), job.chunk_bytes // 512
+        for begin in range(0, ids.count, step):
+            kept.append("ids", ids.read(begin, begin + step))
+        layout.node_arrays, layout.raw_features = {"ids": [kept.appended("ids")]}, [None]
+    else:
+        _read_nodes(layout, nodes, node_code, ids, kept, job.chunk_bytes, report)
+    readers, names = edge_readers(edges), list[str]()
+    (num_rows,) = fetch_one(edges.table.connection, "SELECT count(*) FROM edge_ids")
+    for rows, _, end in edges.table.slices(max(1, job.max_edges // (1 + len(edges.numbers))), num_rows):
+        arrays = read_rows(rows, readers)
+        names = list(arrays)
+        for name, values in arrays.items():
+            kept.append(name, values)
+        report("reading edge columns", end / num_rows)
+    layout.edge_arrays = {name: kept.appended(name) for name in names}
+    return layout
+
+
+def edges_of(layout: Layout, connection: DuckDBPyConnection) -> tuple[Array, Array, dict[str, Any]]:
+    """The two ends of the edges in `numbered`, in the order of their table, and what they have for a Graph."""
+    numbered = connection.execute("SELECT * FROM numbered ORDER BY row").fetchnumpy()
+    fields: dict[str, Any] = {name: array[numbered["row"]] for name, array in layout.edge_arrays.items()}
+    if layout.edge_type_names:
+        fields["edge_types"] = numbered["type"]
+    names = {"edge_type_names": layout.edge_type_names, "edge_column_names": layout.edge_column_names}
+    return numbered["source"], numbered["target"], fields | names
+
+
+def _read_nodes(
+    layout: Layout,
+    nodes: NodeColumns,
+    code: str | None,
+    ids: NodeIds,
+    kept: Kept,
+    chunk_bytes: int,
+    report: Report,
+) -> None:
+    """What the table of nodes has, type by type; `code` is the SQL of a node's type."""
+    table, types = nodes.table, range(len(layout.node_types))
+    layout.class_names, readers = node_readers(nodes)
+    kinds = find_feature_kinds(table, nodes.features)
+    used = used_columns(table, kinds, code, len(types))
+    widths: list[dict[str, int]] = [{} for _ in types]
+    counts, names = np.zeros(len(types), dtype=np.int64), set[str]()
+    step = max(1, chunk_bytes // (512 + 48 * _width(table, kinds)))  # an id, and what becomes of it, is up to 512 bytes
+    for rows, begin, end in table.slices(step, ids.count):
+        rows_by_type = [np.arange(end - begin)]
+        if code is not None:
+            codes = read_codes(rows, code)
+            check_cells(rows, str(nodes.type), is_good=codes >= 0, wanted="a node type")
+            rows_by_type = [np.flatnonzero(codes == t) for t in types]
+        counts += [len(of_type) for of_type in rows_by_type]
+        arrays = read_rows(rows, readers) | {"ids": ids.read(begin, end)}
+        names |= set(arrays)
+        for name, values in arrays.items():
+            for t, of_type in enumerate(rows_by_type):
+                kept.append(f"{name}.of.{t}", values[of_type])
+        columns = read_columns(rows, kinds)
+        wanted = [
+            [column for column in columns if column.name in some] if len(of_type) else []
+            for some, of_type in zip(used, rows_by_type, strict=True)
+        ]
+        for t, blocks in enumerate(take_columns(rows, wanted, rows_by_type)):
+            for name, block in blocks.items():
+                width = widths[t].setdefault(name, block.shape[1])
+                if block.shape[1] != width:
+                    raise InputError(
+                        f"column {name!r} is a list of {block.shape[1]} in {rows.place(int(rows_by_type[t][0]))} but "
+                        f"of {width} before: make all lists of equal length"
+                    )
+            if blocks:
+                kept.append(f"raw.{t}", np.concatenate(list(blocks.values()), axis=1))
+        report("reading nodes", end / ids.count)
+    layout.node_arrays = {name: [kept.appended(f"{name}.of.{t}") for t in types] for name in names}
+    layout.raw_features = [kept.appended(f"raw.{t}") if widths[t] else None for t in types]
+    layout.feature_names = (feature_names(widths[0]) or None) if len(types) == 1 else None
+    layout.type_offsets = (0, *np.cumsum(counts).tolist())
+
+
+def _width(table: Table, kinds: dict[str, str]) -> int:
+    """How many features a row of a copy has, by its first rows."""
+    if not isinstance(table, TableCopy):
+        return 0
+    lengths = [column.lengths for column in read_columns(table.slice(0, _FIRST_ROWS), kinds)]
+    return sum(1 if length is None else int(length.max(initial=1)) for length in lengths)
 
 
 def edge_readers(columns: EdgeColumns) -> list[Reader]:
@@ -141,27 +340,6 @@ def read_rows(rows: Table, readers: list[Reader]) -> dict[str, Array]:
     return {name: array for read in readers for name, array in read(rows).items()}
 
 
-def read_nodes(columns: NodeColumns, *, num_nodes: int) -> tuple[dict[str, Any], Array]:
-    """What nodes have, for Graph.from_edges, in the order of their types; and (N,) the row of each in the table."""
-    table = columns.table
-    node_types, rows_by_type = _group_by_type(table, columns.type, num_nodes=num_nodes)
-    order = np.concatenate(rows_by_type)
-    blocks, feature_names = read_feature_blocks(table, columns.features, rows_by_type=rows_by_type)
-    class_names, readers = node_readers(columns)
-    arrays = read_rows(table, readers)
-    fields: dict[str, Any] = {name: torch.from_numpy(array[order]) for name, array in arrays.items()}
-    if columns.split is not None:
-        fields["splits"] = Splits(*(fields.pop(name) for name in SPLITS))
-    fields |= {
-        "features": tuple(None if block is None else torch.from_numpy(block) for block in blocks),
-        "feature_names": feature_names,
-        "node_types": node_types,
-        "type_offsets": (0, *np.cumsum([len(rows) for rows in rows_by_type]).tolist()),
-        "class_names": class_names,
-    }
-    return fields, order
-
-
 def node_readers(columns: NodeColumns) -> tuple[tuple[str, ...] | None, list[Reader]]:
     """The names of the classes, and what reads labels, splits and times of nodes, by their names in a store."""
     table, class_names, readers = columns.table, None, list[Reader]()
@@ -182,16 +360,6 @@ def node_readers(columns: NodeColumns) -> tuple[tuple[str, ...] | None, list[Rea
         expression = time_expression(table, time)
         readers.append(lambda rows: {"node_times": read_times(rows, time, expression)})
     return class_names, readers
-
-
-def _group_by_type(table: Table, name: str | None, *, num_nodes: int) -> tuple[tuple[str, ...], list[Array]]:
-    """The node types, and the rows of each type's nodes in the order of the table."""
-    if name is None:
-        return ("node",), [np.arange(num_nodes)]
-    node_types, codes = read_names(table, name)
-    check_cells(table, name, is_good=codes >= 0, wanted="a node type")
-    ends = np.cumsum(np.bincount(codes, minlength=len(node_types)))
-    return node_types, np.split(np.argsort(codes, kind="stable"), ends[:-1])
 
 
 def _check_classes(table: Table, name: str, class_names: tuple[str, ...]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 
@@ -37,21 +38,20 @@ _NUMBERS = ("number", "boolean")
 _MOST_CLASSES = 50
 
 
-def read_feature_blocks(
-    table: Table, names: tuple[str, ...], *, rows_by_type: list[Array]
-) -> tuple[list[Array | None], tuple[str, ...] | None]:
-    """One float32 matrix (N_t, F_t) per node type, or None; and the names of the columns, where there is one type.
-
-    With several types, a type's block leaves out the columns that are empty for all of its nodes.
-    """
-    columns = read_columns(table, find_feature_kinds(table, names))
-    is_only_type = len(rows_by_type) == 1
-    used = [[column for column in columns if is_only_type or not column.is_empty(rows)] for rows in rows_by_type]
-    taken = take_columns(table, used, rows_by_type)
-    blocks = [np.concatenate(list(arrays.values()), axis=1) if arrays else None for arrays in taken]
-    if not is_only_type:
-        return blocks, None
-    return blocks, feature_names({name: array.shape[1] for name, array in taken[0].items()}) or None
+def used_columns(table: Table, kinds: dict[str, str], code: str | None, num_types: int) -> list[list[str]]:
+    """For each node type, by its code, the columns that are not empty for all of its nodes; where there is one, all."""
+    if code is None or num_types == 1 or not kinds:
+        return [list(kinds)] * num_types
+    cells = {name: _read_cell(table, name, kind) for name, kind in kinds.items()}
+    has_value = [
+        f"bool_or(len({cell}) > 0)" if kinds[name] == "list" else f"bool_or(NOT isnan(TRY_CAST({cell} AS FLOAT)))"
+        for name, cell in cells.items()
+    ]
+    query = f"SELECT {code} AS code, {', '.join(has_value)} FROM {table.scan} GROUP BY ALL"
+    used: dict[int, list[str]] = {
+        number: list(compress(kinds, are_used)) for number, *are_used in table.connection.execute(query).fetchall()
+    }
+    return [used.get(number, []) for number in range(num_types)]
 
 
 def take_columns(table: Table, used: list[list[Column]], rows_by_type: list[Array]) -> list[dict[str, Array]]:
@@ -100,12 +100,6 @@ def _is_integer(table: Table, name: str) -> bool:
     return num_cells == num_integers
 
 
-def read_names(table: Table, name: str) -> tuple[tuple[str, ...], Array]:
-    """The distinct values as text, sorted (numbers as numbers), and codes (N,) into them: -1 for an empty cell."""
-    values, code = code_names(table, name)
-    return values, read_codes(table, code)
-
-
 def read_codes(table: Table, code: str) -> Array:
     """The codes by the SQL that `code_names` gave."""
     return np.asarray(table.fetch({"code": code})["code"])
@@ -135,11 +129,6 @@ class Column:
     name: str
     values: Array  # (sum of lengths,) float32, NaN where a cell is empty or does not fit into float32
     lengths: Array | None = None  # (N,) 0 for an empty list; None: one value a row
-
-    def is_empty(self, rows: Array) -> bool:
-        if self.lengths is None:
-            return bool(np.isnan(self.values[rows]).all())
-        return not self.lengths[rows].any()
 
     def is_whole(self, rows: Array) -> Array:
         """(R,) whether the cell of each of these rows is there and finite."""
