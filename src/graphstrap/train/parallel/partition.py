@@ -6,11 +6,10 @@ import os
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
-from graphstrap.io.partition import Cut, partition
+from graphstrap.io.partition import Cut, partition, write_parts
 from graphstrap.io.parts import is_parts, open_part, read_parts_info
 from graphstrap.io.source import Source
 from graphstrap.io.store_format import Report
-from graphstrap.io.write_parts import write_parts
 from graphstrap.nn.methods.semi_supervised import training_labels
 from graphstrap.train.parallel.workers import Workers
 from graphstrap.train.sampling.draw import node_times, num_relations_of
