@@ -18,8 +18,7 @@ from graphstrap.cli import _options as o
 from graphstrap.cli._app import run as run_command
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph, Splits
-from graphstrap.io.folds import Fold
-from graphstrap.io.source import Source
+from graphstrap.io.source import Fold, Source
 from graphstrap.io.store import write_store
 from graphstrap.run.folder import Run
 

@@ -13,8 +13,8 @@ from conftest import make_communities
 import graphstrap as gs
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph, Splits
-from graphstrap.io.folds import Fold, fold_numbers, make_folds
 from graphstrap.io.generate import mag
+from graphstrap.io.source import Fold, fold_numbers, make_folds
 
 SETTINGS: dict[str, Any] = {
     "method.name": "semi-supervised",

@@ -28,9 +28,8 @@ from graphstrap.evaluation.protocols import evaluate_many
 from graphstrap.evaluation.registry import Evaluation
 from graphstrap.graph import Graph
 from graphstrap.io.files import atomic_write, read_text
-from graphstrap.io.folds import make_folds
 from graphstrap.io.parts import Part
-from graphstrap.io.source import Source
+from graphstrap.io.source import Source, make_folds
 from graphstrap.nn.model import Model
 from graphstrap.ops import resolve_device
 from graphstrap.run.folder import Run, removed_if_refused

@@ -9,6 +9,7 @@ edge joins two of them (see `many.py`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import pairwise
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor
 
 from graphstrap.errors import InputError
-from graphstrap.graph.blocks import Block, Features, Movable, SparseMatrix, block_tensors, readable, row_starts
+from graphstrap.graph.blocks import Block, Features, Movable, Move, SparseMatrix, block_tensors, readable, row_starts
 from graphstrap.graph.edge_list import (
     Cleaning,
     EdgeList,
@@ -31,6 +32,9 @@ from graphstrap.graph.edge_list import (
     numbers_as_names,
 )
 from graphstrap.graph.keep import fingerprint_of
+
+SPLITS = ("train", "val", "test")
+NODE_FIELDS, EDGE_FIELDS = ("labels", "node_times"), ("edge_types", "edge_weights", "edge_times", "edge_columns")
 
 
 class Transpose(NamedTuple):
@@ -133,7 +137,7 @@ class Graph(Movable):
             raise ValueError(f"graph_offsets must rise from 0 to {num_nodes}, got {graphs}")
         if len(graphs) > 2 and len(names) > 1:
             raise ValueError(f"several graphs in one must be of one node type, got {len(names)}")
-        for name in ("labels", "ids", "edge_types", "edge_weights", "edge_times", "edge_columns"):
+        for name in ("labels", "ids", *EDGE_FIELDS):
             column, number = getattr(self, name), num_edges if name.startswith("edge") else num_nodes
             if column is not None and len(column) != number:
                 what = "edges" if name.startswith("edge") else "nodes"
@@ -176,11 +180,15 @@ class Graph(Movable):
     def device(self) -> torch.device:
         return self.indptr.device
 
+    def columns(self, names: Iterable[str], move: Move = lambda column: column) -> dict[str, Any]:
+        """Those of the named columns that the graph has, each as `move` gives it."""
+        given = {name: getattr(self, name) for name in names}
+        return {name: move(column) for name, column in given.items() if column is not None}
+
     @property
     def num_bytes(self) -> int:
         """What its edges and features take."""
-        columns = (self.indptr, self.indices, self.edge_types, self.edge_weights, self.edge_times, self.edge_columns)
-        tensors = [column for column in columns if column is not None]
+        tensors = [*self.columns(("indptr", "indices", *EDGE_FIELDS)).values()]
         tensors += [tensor for block in self.features for tensor in block_tensors(block)]
         return sum(tensor.nbytes for tensor in tensors)
 
@@ -352,9 +360,8 @@ class Graph(Movable):
         types = self.edge_types
         if types is not None and len(types) and int(types.max()) < 256:
             types = types.to(torch.uint8)  # as a store may have them
-        columns = [self.indptr, self.indices, self.edge_weights]
-        columns += [types, self.edge_columns, self.node_times] if with_all else []
-        tensors = [column for column in columns if column is not None]
+        more = [types, self.edge_columns, self.node_times] if with_all else []
+        tensors = [one for one in (self.indptr, self.indices, self.edge_weights, *more) if one is not None]
         tensors += [tensor for block in self.features for tensor in block_tensors(block)]
         return fingerprint_of(offsets, self.external_ids, tensors)
 
@@ -406,7 +413,7 @@ def check_is_graph(graph: Any) -> None:
 def splits_from_masks(train: Any, val: Any, test: Any, *, num_nodes: int) -> Splits | None:
     """Masks of shape (N,) or (N, S), any of which may be None, as (N, S), one column per split; None when all are."""
     masks: dict[str, Tensor] = {}
-    for name, mask in (("train", train), ("val", val), ("test", test)):
+    for name, mask in zip(SPLITS, (train, val, test), strict=True):
         if mask is None:
             continue
         tensor = torch.as_tensor(mask).cpu()
@@ -423,5 +430,5 @@ def splits_from_masks(train: Any, val: Any, test: Any, *, num_nodes: int) -> Spl
                 f"{name}_mask has {mask.shape[1]} splits where another mask has {num_splits}: give as many or one"
             )
     absent = torch.zeros(num_nodes, 1, dtype=torch.bool)
-    wide = [masks.get(name, absent).expand(-1, num_splits).contiguous() for name in ("train", "val", "test")]
+    wide = [masks.get(name, absent).expand(-1, num_splits).contiguous() for name in SPLITS]
     return Splits(*wide)

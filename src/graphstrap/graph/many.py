@@ -24,15 +24,13 @@ from torch import Tensor
 
 from graphstrap.errors import InputError
 from graphstrap.graph.blocks import Features, SparseMatrix, row_starts, take_rows
-from graphstrap.graph.graph import Graph, Splits, check_is_graph
+from graphstrap.graph.graph import EDGE_FIELDS, NODE_FIELDS, Graph, Splits, check_is_graph
 from graphstrap.graph.keep import child_seed, hash32
 
 # Batches draw from their own branch of a run's seed, apart from views and initial weights.
 _BATCH_BRANCH = 1_000_033
 _NUM_BATCHES_KEPT = 64
 
-_EDGE_FIELDS = ("edge_types", "edge_weights", "edge_times", "edge_columns")
-_BATCH_NODE_FIELDS = ("labels", "node_times", "node_ids", "missing_degrees")
 _NAME_FIELDS = ("class_names", "feature_names", "edge_type_names", "edge_column_names")
 _Range = tuple[int, int]
 
@@ -57,7 +55,7 @@ def join_graphs(graphs: Sequence[Graph], *, name: str = "joined") -> Graph:
         start + offset for graph, start in zip(graphs, node_starts, strict=False) for offset in graph.graph_offsets[:-1]
     ]
     first = graphs[0]
-    fields = ("labels", "node_times", *_EDGE_FIELDS)
+    fields = (*NODE_FIELDS, *EDGE_FIELDS)
     columns: dict[str, Any] = {f: join_tensors([getattr(graph, f) for graph in graphs]) for f in fields}
     return Graph(
         indptr=torch.cat([first.indptr[:1], *ends]),
@@ -83,12 +81,6 @@ def take_graphs(graph: Graph, numbers: Sequence[int]) -> Graph:
     edges: list[_Range] = [(start, end) for start, end in bounds]
     starts = _starts([end - start for start, end in nodes])
     moves = [new - old for (old, _), new in zip(nodes, starts[:-1], strict=True)]
-
-    given = {field: getattr(graph, field) for field in (*_EDGE_FIELDS, "labels", "node_times")}
-    columns: dict[str, Any] = {
-        field: None if column is None else _cut(column, edges if field in _EDGE_FIELDS else nodes)
-        for field, column in given.items()
-    }
     indices = [graph.indices[start:end] + move for (start, end), move in zip(edges, moves, strict=True)]
     every_node = torch.arange(graph.num_nodes, device=graph.device) if graph.node_ids is None else graph.node_ids
     every_edge = torch.arange(graph.num_edges, device=graph.device) if graph.edge_ids is None else graph.edge_ids
@@ -103,7 +95,8 @@ def take_graphs(graph: Graph, numbers: Sequence[int]) -> Graph:
         ids=None if graph.ids is None else np.concatenate([graph.ids[a:b] for a, b in nodes]),
         node_ids=_cut(every_node, nodes),
         edge_ids=_cut(every_edge, edges),
-        **columns,
+        **graph.columns(NODE_FIELDS, lambda column: _cut(column, nodes)),
+        **graph.columns(EDGE_FIELDS, lambda column: _cut(column, edges)),
     )
 
 
@@ -173,12 +166,7 @@ def select_roots(batch: Graph, is_wanted: Tensor) -> Graph:
         rows = is_kept[first:last].nonzero().squeeze(1)
         features.append(None if block is None else take_rows(block, rows))
         sizes.append(len(rows))
-
-    def pick(column: Tensor | None, places: Tensor) -> Tensor | None:
-        return None if column is None else column.index_select(0, places)
-
-    columns: dict[str, Any] = {field: pick(getattr(batch, field), nodes) for field in _BATCH_NODE_FIELDS}
-    columns |= {field: pick(getattr(batch, field), edges) for field in (*_EDGE_FIELDS, "edge_ids")}
+    of_nodes = (*NODE_FIELDS, "node_ids", "missing_degrees")
     return replace(
         batch,
         indptr=row_starts(batch.in_degrees.index_select(0, nodes)),
@@ -190,7 +178,8 @@ def select_roots(batch: Graph, is_wanted: Tensor) -> Graph:
         root_places=None if batch.root_places is None else place[batch.root_places[is_wanted]],
         owners=owner_numbers.index_select(0, batch.owners.index_select(0, nodes)),
         hop_offsets=tuple(int(is_kept[:end].sum()) for end in batch.hop_offsets),
-        **columns,
+        **batch.columns(of_nodes, lambda column: column.index_select(0, nodes)),
+        **batch.columns((*EDGE_FIELDS, "edge_ids"), lambda column: column.index_select(0, edges)),
     )
 
 
@@ -210,7 +199,7 @@ def _check_alike(graphs: Sequence[Graph]) -> None:
         num_splits = [one.splits.num_splits for one in (graphs[0], graph) if one.splits is not None]
         if len(set(num_splits)) > 1:
             raise InputError(f"{graphs[0].name!r} and {graph.name!r} have {num_splits} splits: give each as many")
-        for field in ("labels", "splits", "node_times", *_EDGE_FIELDS):
+        for field in ("splits", *NODE_FIELDS, *EDGE_FIELDS):
             if (getattr(graph, field) is None) != (getattr(graphs[0], field) is None):
                 raise InputError(f"of {graphs[0].name!r} and {graph.name!r} only one has {field}: give both or none")
 
@@ -224,7 +213,7 @@ def join_splits(all_splits: Sequence[Splits | None]) -> Splits | None:
     given = [splits for splits in all_splits if splits is not None]
     if not given:
         return None
-    return Splits(*(torch.cat([getattr(splits, name) for splits in given]) for name in ("train", "val", "test")))
+    return Splits(*(torch.cat(masks) for masks in zip(*(vars(splits).values() for splits in given), strict=True)))
 
 
 def join_features(blocks: Sequence[Features | None]) -> Features | None:

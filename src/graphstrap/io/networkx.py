@@ -19,11 +19,10 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.graph.blocks import dense
 from graphstrap.graph.edge_list import numbers_as_names
-from graphstrap.graph.graph import splits_from_masks
+from graphstrap.graph.graph import SPLITS, splits_from_masks
 from graphstrap.io.arrays import Array
 
 _NAMES = ("name", "class_names", "feature_names", "edge_type_names", "edge_column_names", "node_types")
-_SPLITS = ("train", "val", "test")
 
 
 def from_networkx(
@@ -127,7 +126,7 @@ def _edge_records(graph: Any, nodes: list[Any]) -> tuple[Array, Attributes]:
 
 def _own_fields(records: Attributes, edges: Attributes) -> dict[str, Any]:
     """What only graphs that `to_networkx` made have."""
-    masks = [records.find_column(None, split) for split in _SPLITS]
+    masks = [records.find_column(None, split) for split in SPLITS]
     times = records.find_column(None, "time")
     return {
         "splits": splits_from_masks(*masks, num_nodes=len(records.places)),
@@ -275,7 +274,7 @@ def _node_columns(graph: Graph) -> dict[str, list[Any]]:
         known: list[Any] = [None if label == -1 else label for label in graph.labels.tolist()]
         columns["label"] = [label if names is None or label is None else names[label] for label in known]
     if graph.splits is not None:
-        columns |= {split: getattr(graph.splits, split).tolist() for split in _SPLITS}
+        columns |= {split: getattr(graph.splits, split).tolist() for split in SPLITS}
     if graph.node_times is not None:
         columns["time"] = graph.node_times.tolist()
     return columns

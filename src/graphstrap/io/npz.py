@@ -35,12 +35,11 @@ import torch
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph, Splits
 from graphstrap.graph.blocks import Block, Features, SparseMatrix, dense
-from graphstrap.graph.graph import as_features, splits_from_masks
+from graphstrap.graph.graph import SPLITS, as_features, splits_from_masks
 from graphstrap.io.arrays import Archive, Array
 from graphstrap.io.files import atomic_write
 
 _SCIPY_KEYS = {"format", "shape", "data"}  # what scipy.sparse.save_npz writes, whatever the format
-_SPLITS = ("train", "val", "test")
 
 
 def read_npz(path: str | os.PathLike[str], *, directed: bool | None = None, binarize: bool = False) -> Graph:
@@ -97,7 +96,7 @@ def _read_homogeneous(archive: Archive, directed: bool | None) -> Graph:
     num_edges = edge_index.shape[1]
     is_clean = "clean_edges" in archive and bool(archive.read("clean_edges", kinds="b", dimensions=0))
     times = _optional(archive, "node_time", length=num_nodes)
-    keys = [f"{name}_mask" for name in _SPLITS]
+    keys = [f"{name}_mask" for name in SPLITS]
     masks = [archive.read(key, kinds="bui", dimensions=(1, 2)) if key in archive else None for key in keys]
     graph = Graph.from_edges(
         *edge_index,
@@ -222,11 +221,11 @@ def _typed_labels_and_splits(archive: Archive, nodes: dict[str, tuple[int, int]]
     labels = torch.full((num_nodes,), -1, dtype=torch.int64)
     labels[first:end] = torch.from_numpy(_labels(archive, f"y:{label_type}", end - first))
     pairs = (key.split("_idx:", 1) for key in archive.all_keys if "_idx:" in key)
-    keys = [(kind, name) for kind, name in pairs if kind in _SPLITS]
+    keys = [(kind, name) for kind, name in pairs if kind in SPLITS]
     names = list(dict.fromkeys(name for _, name in keys))
     if not names:
         return {"labels": labels}
-    masks = {kind: torch.zeros(num_nodes, len(names), dtype=torch.bool) for kind in _SPLITS}
+    masks = {kind: torch.zeros(num_nodes, len(names), dtype=torch.bool) for kind in SPLITS}
     for kind, name in keys:
         members = archive.indices(f"{kind}_idx:{name}", below=end - first)
         masks[kind][torch.from_numpy(members) + first, names.index(name)] = True
@@ -245,7 +244,7 @@ def _arrays(graph: Graph) -> dict[str, Array]:
         "edge_columns": graph.edge_columns,
     }
     if graph.splits is not None:
-        for name in _SPLITS:
+        for name in SPLITS:
             mask = getattr(graph.splits, name)
             tensors[f"{name}_mask"] = mask[:, 0] if graph.splits.num_splits == 1 else mask
     arrays = {key: tensor.numpy() for key, tensor in tensors.items() if tensor is not None}

@@ -42,6 +42,7 @@ from graphstrap.graph.blocks import (
     row_starts,
     sample_rows,
 )
+from graphstrap.graph.graph import EDGE_FIELDS
 from graphstrap.graph.keep import hash32
 from graphstrap.io.arrays import dtype_name
 from graphstrap.io.parts import MAX_PARTS, PART_FILE, PART_FORMAT, PARTS_FILE, PARTS_FORMAT, digest_of, part_name
@@ -117,8 +118,8 @@ def choose_partitioner(how: str, graph: Graph) -> str:
 
 def node_bytes(graph: Graph) -> Tensor:
     """(N,) what each node takes in its part, its edges included."""
-    columns = (graph.indices, graph.edge_types, graph.edge_weights, graph.edge_times, graph.edge_columns)
-    bytes_an_edge = sum(column.nbytes for column in columns if column is not None) // max(1, graph.num_edges)
+    columns = graph.columns(("indices", *EDGE_FIELDS)).values()
+    bytes_an_edge = sum(column.nbytes for column in columns) // max(1, graph.num_edges)
     total = _BYTES_A_ROW + graph.in_degrees * max(1, bytes_an_edge)
     for t, block in enumerate(graph.features):
         rows = slice(graph.type_offsets[t], graph.type_offsets[t + 1])

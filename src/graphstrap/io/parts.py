@@ -38,12 +38,12 @@ from torch import Tensor
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.graph.blocks import Block, QuantisedMatrix, readable, row_positions, row_starts, take_rows
+from graphstrap.graph.graph import EDGE_FIELDS, NODE_FIELDS
 from graphstrap.graph.many import join_features, join_splits, join_tensors
 from graphstrap.io.files import read_bytes, room_for_files
 from graphstrap.io.store import check_range, check_rows, check_sorted, check_values
 from graphstrap.io.store_format import (
     COPY_IT,
-    EDGE_COLUMNS,
     StoreInfo,
     check_array,
     check_block,
@@ -208,8 +208,8 @@ def _joined(parts: list[Part]) -> Graph:
         splits=None if splits is None else splits.map(lambda mask: mask.index_select(0, order)),
         ids=np.concatenate(ids)[order.numpy()] if ids else None,
         node_ids=None,
-        **{name: joined(name, order) for name in ("labels", "node_times")},  # type: ignore[arg-type]
-        **{name: joined(name, edges) for name in ("indices", *EDGE_COLUMNS)},  # type: ignore[arg-type]
+        **{name: joined(name, order) for name in NODE_FIELDS},  # type: ignore[arg-type]
+        **{name: joined(name, edges) for name in ("indices", *EDGE_FIELDS)},  # type: ignore[arg-type]
     )
     object.__setattr__(graph, "fingerprint", parts[0].fingerprint)
     return graph

@@ -19,10 +19,9 @@ from torch import Tensor
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.graph.blocks import Block, Features, SparseMatrix
-from graphstrap.graph.graph import as_features, splits_from_masks
+from graphstrap.graph.graph import SPLITS, as_features, splits_from_masks
 
 EdgeTriple = tuple[str, str, str]
-_SPLITS = ("train", "val", "test")
 _EDGE_KEYS = {"edge_weights": "edge_weight", "edge_times": "edge_time", "edge_columns": "edge_attr"}
 _DEFAULTS = {"edge_weights": 1.0, "edge_columns": 0.0}  # for edge types that lack what others have
 _NAMES = ("name", "class_names", "feature_names", "edge_type_names", "edge_column_names")
@@ -173,7 +172,7 @@ def _node_fields(nodes: dict[str, Any], counts: list[int]) -> dict[str, Any]:
     labels = [_labels(kind, store, count) for (kind, store), count in zip(nodes.items(), counts, strict=True)]
     has_several = any(column is not None and column.dim() == 2 for column in labels)
     masks = [
-        _join([_mask(store, f"{split}_mask") for store in nodes.values()], counts, f"{split}_mask") for split in _SPLITS
+        _join([_mask(store, f"{split}_mask") for store in nodes.values()], counts, f"{split}_mask") for split in SPLITS
     ]
     times, ids = _all_or_none(nodes, "time"), _all_or_none(nodes, "ids")
     return {
@@ -255,9 +254,9 @@ def _write_nodes(store: Any, graph: Graph, number: int, *, dense: bool) -> None:
     if graph.labels is not None and _belongs(graph.labels, begin, end):
         store.y = graph.labels[begin:end]
     if graph.splits is not None:
-        everywhere = torch.cat([getattr(graph.splits, split) for split in _SPLITS], dim=1)
+        everywhere = torch.cat([getattr(graph.splits, split) for split in SPLITS], dim=1)
         if _belongs(everywhere, begin, end):
-            for split in _SPLITS:
+            for split in SPLITS:
                 mask = getattr(graph.splits, split)[begin:end]
                 setattr(store, f"{split}_mask", mask[:, 0] if graph.splits.num_splits == 1 else mask)
     if graph.node_times is not None:

@@ -25,6 +25,7 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Graph, Splits
 from graphstrap.graph.blocks import Block, QuantisedMatrix, SparseMatrix
 from graphstrap.graph.edge_list import Cleaning
+from graphstrap.graph.graph import EDGE_FIELDS, NODE_FIELDS, SPLITS
 from graphstrap.io.arrays import Array, ArrayInfo, ArrayWriter, as_tensor, checksum, dtype_name, open_array
 from graphstrap.io.files import atomic_folder, atomic_write, read_text
 
@@ -32,11 +33,9 @@ Report = Callable[[str, float], None]  # told of a stage and how much of it is d
 
 STORE_FILE = "store.json"
 FORMAT, VERSION = "graphstrap-store", 1
-SPLITS = ("train", "val", "test")
 _MAX_JSON_BYTES = 1 << 26
 _MAX_SIZE = 1 << 48
 _DTYPES = r"\|b1|\|u1|\|i1|<i[248]|<u[248]|<f[248]|<U[1-9][0-9]{0,5}|bfloat16"
-NODE_COLUMNS, EDGE_COLUMNS = ("labels", "node_times"), ("edge_types", "edge_weights", "edge_times", "edge_columns")
 _ARRAY_NAMES = (
     r"indptr|indices|out_indptr|out_indices|out_positions|labels|train|val|test|node_times|ids"
     r"|edge_types|edge_weights|edge_times|edge_columns"
@@ -89,11 +88,9 @@ class StoreBuilder:
 
     def write_nodes(self, graph: Graph, nodes: Tensor | None = None) -> None:
         """What these nodes, or all, have beside features."""
-        columns = {name: getattr(graph, name) for name in NODE_COLUMNS}
-        columns |= {} if graph.splits is None else vars(graph.splits)
+        columns = graph.columns(NODE_FIELDS) | ({} if graph.splits is None else vars(graph.splits))
         for name, column in columns.items():
-            if column is not None:
-                self.write(name, column if nodes is None else column.index_select(0, nodes))
+            self.write(name, column if nodes is None else column.index_select(0, nodes))
         if graph.ids is not None:
             ids = np.asarray(graph.ids if nodes is None else graph.ids[nodes.numpy()])
             self.write("ids", ids if ids.dtype.kind in "iu" else ids.astype(np.str_))
@@ -161,11 +158,9 @@ def describe_block(block: Block) -> dict[str, Any]:
 
 def edge_columns(graph: Graph) -> dict[str, tuple[Tensor, str]]:
     """Where edges come from, and what they have, each with its type in a store."""
-    columns = {name: getattr(graph, name) for name in ("indices", *EDGE_COLUMNS)}
     dtypes = {"edge_types": edge_type_dtype(len(graph.edge_type_names))}
-    return {
-        name: (column, dtypes.get(name) or dtype_name(column)) for name, column in columns.items() if column is not None
-    }
+    columns = graph.columns(("indices", *EDGE_FIELDS))
+    return {name: (column, dtypes.get(name) or dtype_name(column)) for name, column in columns.items()}
 
 
 def edge_type_dtype(num_types: int) -> str:
@@ -336,7 +331,7 @@ def open_graph(info: StoreInfo, **more: Any) -> Graph:
     """The arrays of `info` and `more` as a graph, whose in-edges must begin and end as they should."""
 
     columns: dict[str, Any] = {
-        name: open_tensor(info, name) for name in (*NODE_COLUMNS, *EDGE_COLUMNS) if name in info.arrays
+        name: open_tensor(info, name) for name in (*NODE_FIELDS, *EDGE_FIELDS) if name in info.arrays
     }
     if "train" in info.arrays:
         columns["splits"] = Splits(*(open_tensor(info, name) for name in SPLITS))

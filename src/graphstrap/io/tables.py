@@ -35,12 +35,13 @@ import torch
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph, Splits
+from graphstrap.graph.graph import SPLITS
 from graphstrap.io.arrays import Array
 from graphstrap.io.columns import EdgeColumns, NodeColumns, TableOptions, choose_node_columns, open_tables
 from graphstrap.io.database import Table, TableCopy, connect, fetch_one, open_table, quote_name, quote_text
 from graphstrap.io.ids import NodeIds, count_doubtful_ids, load_ids, number_edges
 from graphstrap.io.prepare import Layout, PrepareOptions, make_store
-from graphstrap.io.store_format import SPLITS, Report, StoreBuilder
+from graphstrap.io.store_format import Report, StoreBuilder
 from graphstrap.io.values import (
     bad_cell,
     check_cells,
