@@ -57,11 +57,11 @@ class Cleaning:
     def __str__(self) -> str:
         done = [
             f"{self.num_unknown_dropped:,} that name an unknown node dropped" if self.num_unknown_dropped else "",
-            f"{_counted(self.num_self_loops_dropped, 'self-loop')} dropped" if self.num_self_loops_dropped else "",
-            f"{_counted(self.num_reverse_edges_added, 'reverse edge')} added" if self.num_reverse_edges_added else "",
-            f"{_counted(self.num_duplicates_merged, 'duplicate')} merged" if self.num_duplicates_merged else "",
+            f"{counted(self.num_self_loops_dropped, 'self-loop')} dropped" if self.num_self_loops_dropped else "",
+            f"{counted(self.num_reverse_edges_added, 'reverse edge')} added" if self.num_reverse_edges_added else "",
+            f"{counted(self.num_duplicates_merged, 'duplicate')} merged" if self.num_duplicates_merged else "",
         ]
-        said = f"{_counted(self.num_edges_given, 'edge')} given; {', '.join(filter(None, done)) or 'nothing to clean'}"
+        said = f"{counted(self.num_edges_given, 'edge')} given; {', '.join(filter(None, done)) or 'nothing to clean'}"
         if not self.num_ids_in_both:
             return said
         return (
@@ -70,7 +70,7 @@ class Cleaning:
         )
 
 
-def _counted(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 

@@ -48,10 +48,11 @@ def damaged(what: object, error: BaseException, *, expected: str, fix: str = "co
     return InputError(f"{what} is not {expected} ({why}): {fix}")
 
 
-class Archive:
+class Archive(ExitStack):
     """An open .npz file. Its arrays are checked as they are read; every message names the file and the key."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__()
         self.path = Path(path)
         if not self.path.is_file():
             raise InputError(f"{self.path} is not a file: give the path of an .npz file")
@@ -65,13 +66,7 @@ class Archive:
                     f"{self.path} holds a single array: a graph needs an .npz file with the key edge_index"
                 )
             self._arrays = stack.enter_context(loaded)
-            self._open_files = stack.pop_all()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._open_files.close()
+            self.push(stack.pop_all())
 
     def __contains__(self, key: str) -> bool:
         return key in self._arrays.files

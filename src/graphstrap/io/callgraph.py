@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
@@ -175,18 +174,16 @@ def _word_features(
     program: Program, min_functions: int, max_share: float
 ) -> tuple[SparseMatrix | None, tuple[str, ...]]:
     """(N, F) of ones: which words occur in which function, and the words."""
+    from sklearn.feature_extraction.text import CountVectorizer
+
     rows = [{word for name in function.identifiers for word in split_words(name)} for function in program.functions]
-    frequency = Counter(word for row in rows for word in row)
-    most = max(max_share * len(rows), min_functions)
-    words = tuple(sorted(word for word, count in frequency.items() if min_functions <= count <= most))
-    if not words:
+    most = int(max(max_share * len(rows), min_functions))
+    counter = CountVectorizer(analyzer=list, min_df=min_functions, max_df=most, dtype=np.float32)
+    try:
+        x = counter.fit_transform(rows)
+    except ValueError:  # no word is left
         return None, ()
-    column = {word: place for place, word in enumerate(words)}
-    columns = [sorted(column[word] for word in row if word in column) for row in rows]
-    flat = [place for row in columns for place in row]
-    indptr = np.cumsum([0, *map(len, columns)])
-    values = torch.ones(len(flat))
-    return SparseMatrix(torch.from_numpy(indptr), torch.tensor(flat, dtype=torch.int32), values, len(words)), words
+    return SparseMatrix.from_scipy(x), tuple(counter.get_feature_names_out().tolist())
 
 
 def _module_labels(program: Program, depth: int, min_functions: int) -> tuple[list[int] | None, tuple[str, ...] | None]:

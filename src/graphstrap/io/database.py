@@ -52,12 +52,10 @@ def connect(
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
         "temp_directory": spill_folder if path == ":memory:" else f"{path}.spill",
+        "memory_limit": None if memory_bytes is None else f"{memory_bytes // 10**6}MB",
+        "threads": threads,
     }
-    if memory_bytes is not None:
-        settings["memory_limit"] = f"{memory_bytes // 10**6}MB"
-    if threads is not None:
-        settings["threads"] = threads
-    connection = duckdb.connect(path, config=settings)
+    connection = duckdb.connect(path, config={name: value for name, value in settings.items() if value is not None})
     try:
         connection.execute("SET TimeZone = 'UTC'")
         with _stopped_by_signals(connection):
@@ -105,10 +103,9 @@ def one_line_errors(path: str, action: str = "read") -> Iterator[None]:
 
     try:
         yield
-    except duckdb.InterruptException:  # Ctrl-C, which DuckDB notices by itself
-        raise KeyboardInterrupt from None
     except (RuntimeError, duckdb.Error) as error:
-        if isinstance(error, RuntimeError) and "interrupted" in str(error).lower():
+        said = isinstance(error, RuntimeError) and "interrupted" in str(error).lower()
+        if said or isinstance(error, duckdb.InterruptException):  # Ctrl-C, which DuckDB notices by itself
             raise KeyboardInterrupt from None
         raise InputError(_explain(str(error), path=path, action=action)) from error
 
@@ -282,14 +279,11 @@ class TableCopy(Table):
     def place(self, row: int) -> str:
         return self.original.place(self.begin + row)
 
-    def slice(self, begin: int, end: int) -> TableCopy:
-        scan = f"(SELECT * FROM {self.copied} WHERE rowid >= {begin} AND rowid < {end})"
-        return replace(self, scan=scan, begin=begin)
-
     def slices(self, step: int, num_rows: int) -> Iterator[tuple[Table, int, int]]:
         for begin in range(0, max(1, num_rows), step):
             end = min(num_rows, begin + step)
-            yield self.slice(begin, end), begin, end
+            scan = f"(SELECT * FROM {self.copied} WHERE rowid >= {begin} AND rowid < {end})"
+            yield replace(self, scan=scan, begin=begin), begin, end
 
 
 def open_table(

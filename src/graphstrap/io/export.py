@@ -24,7 +24,7 @@ import numpy as np
 from graphstrap.errors import InputError
 from graphstrap.io.arrays import Archive, Array
 from graphstrap.io.database import connect, one_line_errors, quote_name, quote_text
-from graphstrap.io.files import atomic_write, check_folder
+from graphstrap.io.files import atomic_write, check_folder, os_errors
 
 PathLike = str | os.PathLike[str]
 
@@ -203,10 +203,8 @@ def write_submission(folder: Path, answers: Array, *, part: str, num_papers: int
     if answers.shape != (wanted,):
         raise InputError(f"{part} has {wanted:,} papers, got answers of shape {answers.shape}: give one for each paper")
     path = folder / f"y_pred_mag240m{ending}.npz"
-    try:
+    with os_errors(f"{folder} cannot be made"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder} cannot be made: {error.strerror or error}") from error
     with atomic_write(path) as temporary:
         np.savez_compressed(temporary, y_pred=answers.astype(np.int16))
     return path

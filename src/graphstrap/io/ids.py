@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphstrap.errors import InputError, UnknownNodesError
+from graphstrap.graph.edge_list import counted
 from graphstrap.io.arrays import Array
 from graphstrap.io.columns import EdgeColumns, NodeColumns
 from graphstrap.io.database import Table, execute_long, fetch_one, quote_name
@@ -20,7 +21,8 @@ from graphstrap.io.database import Table, execute_long, fetch_one, quote_name
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-_IS_INTEGER = "coalesce(CAST(TRY_CAST(id AS BIGINT) AS VARCHAR) = CAST(id AS VARCHAR), false)"
+# Whether each id is written as an integer of 64 bits is.
+_ARE_INTEGERS = "bool_and(coalesce(CAST(TRY_CAST(id AS BIGINT) AS VARCHAR) = CAST(id AS VARCHAR), false))"
 _WITHOUT_FORM = r"ltrim(regexp_replace(lower(trim(id)), '\.0+$', ''), '0')"
 _UNKNOWN = """
     SELECT id, min(place) AS place
@@ -31,20 +33,26 @@ _UNKNOWN = """
 
 def load_ids(edges: EdgeColumns, nodes: NodeColumns | None) -> None:
     """Fill `edge_ids` and `node_ids`. Without a nodes table, the nodes are the ends of the edges, sorted."""
-    columns = [(edges.table, edges.source), (edges.table, edges.target)]
-    if nodes is not None:
-        columns.insert(0, (nodes.table, nodes.id))
-    id_type = _find_id_type(columns)
-    if nodes is not None:
-        _load_node_ids(nodes.table, nodes.id, id_type=id_type)
-    _load_edge_ids(edges, id_type=id_type)
+    connection, ends = edges.table.connection, {"source": edges.source, "target": edges.target}
+    columns = [(edges.table, name) for name in ends.values()]
     if nodes is None:
-        connection = edges.table.connection
-        connection.execute(
-            "CREATE TEMP TABLE ends AS SELECT source AS id FROM edge_ids UNION SELECT target FROM edge_ids"
-        )
-        order = "CAST(id AS BIGINT)" if _are_integers(connection, "ends") else "id"
+        _load(edges.table, "edge_ids", ends, id_type=_find_id_type(columns), what="edges")
+        both = "SELECT source AS id FROM edge_ids UNION SELECT target FROM edge_ids"
+        connection.execute(f"CREATE TEMP TABLE ends AS {both}")
+        order = "CAST(id AS BIGINT)" if fetch_one(connection, f"SELECT {_ARE_INTEGERS} FROM ends")[0] else "id"
         connection.execute(f"CREATE TABLE node_ids AS SELECT id FROM ends ORDER BY {order}")
+        return
+    id_type = _find_id_type([(nodes.table, nodes.id), *columns])
+    num_rows = _load(nodes.table, "node_ids", {"id": nodes.id}, id_type=id_type, what="nodes")
+    distinct = "SELECT id FROM node_ids GROUP BY id"  # spills where count(DISTINCT) would not
+    if fetch_one(connection, f"SELECT count(*) FROM ({distinct})")[0] < num_rows:
+        query = f"{distinct} HAVING count(*) > 1 ORDER BY min(rowid)"
+        repeated = [row[0] for row in connection.execute(query).fetchall()]
+        raise InputError(
+            f"id column {nodes.id!r} of {nodes.table.name} has {counted(len(repeated), 'id')} more than once "
+            f"({_examples(repeated)}): keep one row for each node"
+        )
+    _load(edges.table, "edge_ids", ends, id_type=id_type, what="edges")
 
 
 def _find_id_type(columns: list[tuple[Table, str]]) -> str:
@@ -74,57 +82,35 @@ def _kind(type_: str) -> str:
     return "text" if type_.startswith("ENUM") else type_.replace("VARCHAR", "text")
 
 
-def _load_edge_ids(edges: EdgeColumns, *, id_type: str) -> None:
-    ends = {"source": edges.source, "target": edges.target}
-    cells = ", ".join(f"CAST({quote_name(name)} AS {id_type}) AS {end}" for end, name in ends.items())
-    edges.table.execute(f"CREATE TABLE edge_ids AS SELECT {cells} FROM {edges.table.scan}")
-    _check_filled(edges.table, "edge_ids", ends, what="edges")
+def _load(table: Table, into: str, columns: dict[str, str], *, id_type: str, what: str) -> int:
+    """Load columns of ids, given by their names in the database and in the file; how many rows they have.
 
-
-def _load_node_ids(table: Table, name: str, *, id_type: str) -> None:
-    """The ids of the nodes, none of which may be there twice."""
-    table.execute(f"CREATE TABLE node_ids AS SELECT CAST({quote_name(name)} AS {id_type}) AS id FROM {table.scan}")
-    num_rows = _check_filled(table, "node_ids", {"id": name}, what="nodes")
-    distinct = "SELECT id FROM node_ids GROUP BY id"  # spills where count(DISTINCT) would not
-    if fetch_one(table.connection, f"SELECT count(*) FROM ({distinct})")[0] < num_rows:
-        query = f"{distinct} HAVING count(*) > 1 ORDER BY min(rowid)"
-        repeated = [row[0] for row in table.connection.execute(query).fetchall()]
-        raise InputError(
-            f"id column {name!r} of {table.name} has {_count(len(repeated), 'id')} more than once "
-            f"({_examples(repeated)}): keep one row for each node"
-        )
-
-
-def _check_filled(table: Table, loaded: str, columns: dict[str, str], *, what: str) -> int:
-    """How many rows were loaded. There must be some, and no id may be empty in the columns, given by their names in
-    the database and in the file."""
+    There must be some, and no id may be empty.
+    """
+    cells = ", ".join(f"CAST({quote_name(name)} AS {id_type}) AS {column}" for column, name in columns.items())
+    table.execute(f"CREATE TABLE {into} AS SELECT {cells} FROM {table.scan}")
     counts = ", ".join(f"count({column})" for column in columns)
-    num_rows, *nums_filled = fetch_one(table.connection, f"SELECT count(*), {counts} FROM {loaded}")
+    num_rows, *nums_filled = fetch_one(table.connection, f"SELECT count(*), {counts} FROM {into}")
     if num_rows == 0:
         raise InputError(f"{table.name} has no {what}: the table is empty")
     for (column, name), num_filled in zip(columns.items(), nums_filled, strict=True):
         if num_filled < num_rows:
-            (row,) = fetch_one(table.connection, f"SELECT min(rowid) FROM {loaded} WHERE {column} IS NULL")
+            (row,) = fetch_one(table.connection, f"SELECT min(rowid) FROM {into} WHERE {column} IS NULL")
             raise InputError(
-                f"id column {name!r} of {table.name} is empty in {_count(num_rows - num_filled, 'row')}, first in "
+                f"id column {name!r} of {table.name} is empty in {counted(num_rows - num_filled, 'row')}, first in "
                 f"{table.place(row)}: fill the ids or remove the rows"
             )
     return int(num_rows)
-
-
-def _are_integers(connection: DuckDBPyConnection, name: str) -> bool:
-    """Whether each id of a table of ids is written as an integer of 64 bits is."""
-    return bool(fetch_one(connection, f"SELECT bool_and({_IS_INTEGER}) FROM {name}")[0])
 
 
 class NodeIds:
     """The ids of all nodes, in the order of the rows: int64 where each is written as an integer is, otherwise text."""
 
     def __init__(self, connection: DuckDBPyConnection) -> None:
-        self.connection, self.cell, self.dtype = connection, "CAST(id AS BIGINT)", "<i8"
-        self.count, longest = fetch_one(connection, "SELECT count(*), max(length(CAST(id AS VARCHAR))) FROM node_ids")
-        if not _are_integers(connection, "node_ids"):
-            self.cell, self.dtype = "id", f"<U{max(1, longest)}"
+        about = f"SELECT count(*), max(length(CAST(id AS VARCHAR))), {_ARE_INTEGERS} FROM node_ids"
+        self.count, longest, are_integers = fetch_one(connection, about)
+        self.connection, self.cell = connection, "CAST(id AS BIGINT)" if are_integers else "id"
+        self.dtype = "<i8" if are_integers else f"<U{max(1, longest)}"
 
     def read(self, begin: int = 0, end: int | None = None) -> Array:
         """Those of all rows, or from one row up to another."""
@@ -210,7 +196,7 @@ def _check_known(
     connection = table.connection
     first = [row[0] for row in connection.execute(f"{_UNKNOWN} ORDER BY place LIMIT 3").fetchall()]
     message = (
-        f"{_count(num_unknown, 'edge')} of {table.name} {'names' if num_unknown == 1 else 'name'} a node that "
+        f"{counted(num_unknown, 'edge')} of {table.name} {'names' if num_unknown == 1 else 'name'} a node that "
         f"{known.name} does not have ({_examples(first)}): add the node, or drop such edges with --ignore-unknown-nodes"
     )
     if isinstance(first[0], str):
@@ -219,10 +205,6 @@ def _check_known(
             alike = "Some ids differ only in spaces, capitals, leading zeros or a trailing '.0': write both alike"
             raise UnknownNodesError(f"{message}. {alike}")
     raise UnknownNodesError(message + how_to_name_ends * (can_name_ends and 2 * num_unknown > num_edges))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _examples(ids: list[object]) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
@@ -91,10 +92,8 @@ def to_networkx(graph: Graph) -> Any:
     result.graph["graphstrap"] = {key: value for key in _NAMES if (value := getattr(graph, key))}
     ids = graph.external_ids.tolist()
     result.add_nodes_from(zip(ids, _records(_node_columns(graph), graph.num_nodes), strict=True))
-    sources, targets = graph.indices.tolist(), graph.targets.tolist()
-    records = _records(_edge_columns(graph), graph.num_edges)
-    for source, target, record in zip(sources, targets, records, strict=True):
-        result.add_edge(ids[source], ids[target], **record)
+    ends = ([ids[node] for node in column.tolist()] for column in (graph.indices, graph.targets))
+    result.add_edges_from(zip(*ends, _records(_edge_columns(graph), graph.num_edges), strict=True))
     return result
 
 
@@ -281,11 +280,8 @@ def _node_columns(graph: Graph) -> dict[str, list[Any]]:
 
 
 def _edge_columns(graph: Graph) -> dict[str, list[Any]]:
-    columns: dict[str, list[Any]] = {}
-    if graph.edge_weights is not None:
-        columns["weight"] = graph.edge_weights.tolist()
-    if graph.edge_times is not None:
-        columns["time"] = graph.edge_times.tolist()
+    given = graph.columns(("edge_weights", "edge_times"), Tensor.tolist)
+    columns: dict[str, list[Any]] = {name.removeprefix("edge_")[:-1]: values for name, values in given.items()}
     if graph.edge_types is not None:
         columns["type"] = [graph.edge_type_names[kind] for kind in graph.edge_types.tolist()]
     if graph.edge_columns is not None:

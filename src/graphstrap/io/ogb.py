@@ -30,7 +30,7 @@ from graphstrap.io.database import Table, TableCopy, fetch_one, open_table, quot
 from graphstrap.io.files import check_readable
 from graphstrap.io.prepare import NUMBERED, Layout, PrepareOptions, make_store
 from graphstrap.io.store_format import Report, StoreBuilder
-from graphstrap.io.values import check_gaps, find_feature_kinds, read_columns
+from graphstrap.io.values import find_feature_kinds, read_matrix
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -167,13 +167,11 @@ def _read_matrix(
     (num_rows,) = fetch_one(connection, "SELECT count(*) FROM matrix")
     name = f"{path.parent.name}.{path.name}"
     kinds = find_feature_kinds(copy, names) if dtype == "<f4" else {}
-    for rows, begin, end in copy.slices(max(1, job.chunk_bytes // (64 + 48 * len(names))), num_rows):
-        if kinds:
-            columns, numbers = read_columns(rows, kinds), np.arange(end - begin)
-            check_gaps(rows, [(column, numbers) for column in columns])
-            builder.append(name, np.concatenate([column.take(rows, numbers) for column in columns], axis=1))
-        else:
-            builder.append(name, np.stack(_whole_numbers(rows, names), axis=1))
+    for rows, _, _ in copy.slices(max(1, job.chunk_bytes // (64 + 48 * len(names))), num_rows):
+        numbers = (
+            read_matrix(rows, kinds, are_features=True) if kinds else np.stack(_whole_numbers(rows, names), axis=1)
+        )
+        builder.append(name, numbers)
     connection.execute("DROP TABLE matrix")
     return builder.appended(name)
 

@@ -312,7 +312,8 @@ def _width(table: Table, kinds: dict[str, str]) -> int:
     """How many features a row of a copy has, by its first rows."""
     if not isinstance(table, TableCopy):
         return 0
-    lengths = [column.lengths for column in read_columns(table.slice(0, _FIRST_ROWS), kinds)]
+    first, _, _ = next(table.slices(_FIRST_ROWS, _FIRST_ROWS))
+    lengths = [column.lengths for column in read_columns(first, kinds)]
     return sum(1 if length is None else int(length.max(initial=1)) for length in lengths)
 
 

@@ -66,12 +66,12 @@ def feature_names(widths: dict[str, int]) -> tuple[str, ...]:
     return tuple(name if width == 1 else f"{name}[{i}]" for name, width in widths.items() for i in range(width))
 
 
-def read_matrix(table: Table, kinds: dict[str, str]) -> Array:
-    """float32 (N, K) of K numeric columns of these kinds, all finite."""
+def read_matrix(table: Table, kinds: dict[str, str], *, are_features: bool = False) -> Array:
+    """float32 (N, F) of all columns of these kinds, all finite."""
     columns = read_columns(table, kinds)
-    rows = np.arange(len(columns[0].values))
-    check_gaps(table, [(column, rows) for column in columns], are_features=False)
-    return np.stack([column.values for column in columns], axis=1)
+    rows = np.arange(len(columns[0].values if columns[0].lengths is None else columns[0].lengths))
+    check_gaps(table, [(column, rows) for column in columns], are_features=are_features)
+    return np.concatenate([column.take(table, rows) for column in columns], axis=1)
 
 
 def read_times(table: Table, name: str, expression: str) -> Array:
@@ -200,7 +200,9 @@ def check_kinds(table: Table, names: tuple[str, ...], *, allowed: tuple[str, ...
     if bad:
         row = _first_unreadable_row(table, bad[0], kinds=allowed)
         label = "; name a column of classes with --label-column" if "list" in allowed else ""
-        raise bad_cell(table, bad[0], row=row, wanted=f"a number: {_how_to_fix(table, *bad)}{label}")
+        raise bad_cell(
+            table, bad[0], row=row, wanted=f"a number: fix the cell, or {table.how_to_leave_out(*bad)}{label}"
+        )
     return kinds
 
 
@@ -257,7 +259,8 @@ def check_gaps(table: Table, used: list[tuple[Column, Array]], *, are_features: 
     label = ""
     if are_features and (name := next((name for name, (one, _) in gaps.items() if one.looks_like_labels()), None)):
         label = f"; if {name!r} is what to predict, name it with --label-column"
-    raise bad_cell(table, first.name, row=row, wanted=f"{wanted}: {_how_to_fix(table, *gaps)}{label}")
+    fix = f"fix the cell, or {table.how_to_leave_out(*gaps)}{label}"
+    raise bad_cell(table, first.name, row=row, wanted=f"{wanted}: {fix}")
 
 
 def check_cells(table: Table, name: str, *, is_good: Array, wanted: str) -> None:
@@ -268,7 +271,3 @@ def check_cells(table: Table, name: str, *, is_good: Array, wanted: str) -> None
 
 def bad_cell(table: Table, name: str, *, row: int, wanted: str) -> InputError:
     return InputError(f"column {name!r} is {table.cell(row, name)} in {table.place(row)}, not {wanted}")
-
-
-def _how_to_fix(table: Table, *names: str) -> str:
-    return f"fix the cell, or {table.how_to_leave_out(*names)}"

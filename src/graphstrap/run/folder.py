@@ -38,6 +38,7 @@ from graphstrap.io.files import (
     atomic_write,
     flush_lines,
     lock_file,
+    os_errors,
     read_lines,
     read_text,
 )
@@ -93,10 +94,8 @@ class Run:
             "environment": describe_environment(),
             "git": describe_git(),
         }
-        try:
+        with os_errors(f"run folder {folder} cannot be made"):
             folder.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"run folder {folder} cannot be made: {error.strerror or error}") from error
         with atomic_folder(folder, check=check) as temporary:
             (temporary / "recipe.toml").write_text(recipe.to_toml(), encoding="utf-8")
             (temporary / "run.json").write_text(json.dumps(info, indent=2) + "\n", encoding="utf-8")
