@@ -12,13 +12,10 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphstrap.errors import InputError
-from graphstrap.io.database import Table, open_table
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
+from graphstrap.io.database import Connection, Table, open_table
 
 # The option for each role, and the name of a column that has it by default.
 _EDGE_ROLES = {"source": "source", "target": "target", "edge_type": "type", "weight": "weight", "time": "time"}
@@ -136,7 +133,7 @@ class NodeColumns:
 
 
 def open_tables(
-    connection: DuckDBPyConnection,
+    connection: Connection,
     edges: str | os.PathLike[str],
     nodes: str | os.PathLike[str] | None,
     options: TableOptions,

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -32,11 +32,15 @@ from graphstrap.io.files import check_readable, os_errors
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+    Connection: TypeAlias = DuckDBPyConnection
+else:
+    Connection = Any
+
 
 @contextmanager
 def connect(
     path: str = ":memory:", *, memory_bytes: int | None = None, threads: int | None = None
-) -> Iterator[DuckDBPyConnection]:
+) -> Iterator[Connection]:
     """An empty database that cannot fetch extensions, and reads times as UTC.
 
     Args:
@@ -65,7 +69,7 @@ def connect(
 
 
 @contextmanager
-def _stopped_by_signals(connection: DuckDBPyConnection) -> Iterator[None]:
+def _stopped_by_signals(connection: Connection) -> Iterator[None]:
     """Ctrl-C and SIGTERM end a query at once: by itself DuckDB looks for them now and then, up to ten seconds later.
 
     Python's own handler only runs when the query has ended, so a thread waits for the byte that a signal leaves.
@@ -110,7 +114,7 @@ def one_line_errors(path: str, action: str = "read") -> Iterator[None]:
         raise InputError(_explain(str(error), path=path, action=action)) from error
 
 
-def execute_long(connection: DuckDBPyConnection, query: str, stage: str, report: Callable[[str, float], None]) -> None:
+def execute_long(connection: Connection, query: str, stage: str, report: Callable[[str, float], None]) -> None:
     """Run a statement that takes long, and report how far it is about twice a second."""
     finished = threading.Event()
 
@@ -141,7 +145,7 @@ def quote_text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def fetch_one(connection: DuckDBPyConnection, query: str) -> tuple[Any, ...]:
+def fetch_one(connection: Connection, query: str) -> tuple[Any, ...]:
     """The only row of a query that has one."""
     row = connection.execute(query).fetchone()
     assert row is not None
@@ -187,7 +191,7 @@ def is_called_as_a_table(name: str) -> bool:
 class Table:
     """An open table: `columns` maps each column's name to its DuckDB type. Nothing else is read until asked for."""
 
-    connection: DuckDBPyConnection = field(repr=False)
+    connection: Connection = field(repr=False)
     name: str  # what the user wrote: a path or a glob
     paths: tuple[str, ...]
     dialect: Dialect | None  # of a CSV table; None for Parquet
@@ -287,7 +291,7 @@ class TableCopy(Table):
 
 
 def open_table(
-    connection: DuckDBPyConnection,
+    connection: Connection,
     name: str | os.PathLike[str],
     *,
     ignored: tuple[str, ...] = (),
@@ -355,7 +359,7 @@ def _describe_csv(paths: tuple[str, ...]) -> tuple[Dialect, dict[str, str]]:
     return first, dict.fromkeys(first.names, "VARCHAR")
 
 
-def _describe_parquet(connection: DuckDBPyConnection, paths: tuple[str, ...]) -> tuple[None, dict[str, str]]:
+def _describe_parquet(connection: Connection, paths: tuple[str, ...]) -> tuple[None, dict[str, str]]:
     def describe(some: tuple[str, ...]) -> dict[str, str]:
         with one_line_errors(some[0]):
             columns = connection.execute(f"DESCRIBE SELECT * FROM {_scan(some, None)}").fetchall()

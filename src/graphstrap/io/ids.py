@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,10 +15,7 @@ from graphstrap.errors import InputError, UnknownNodesError
 from graphstrap.graph.edge_list import counted
 from graphstrap.io.arrays import Array
 from graphstrap.io.columns import EdgeColumns, NodeColumns
-from graphstrap.io.database import Table, execute_long, fetch_one, quote_name
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
+from graphstrap.io.database import Connection, Table, execute_long, fetch_one, quote_name
 
 # Whether each id is written as an integer of 64 bits is.
 _ARE_INTEGERS = "bool_and(coalesce(CAST(TRY_CAST(id AS BIGINT) AS VARCHAR) = CAST(id AS VARCHAR), false))"
@@ -106,7 +102,7 @@ def _load(table: Table, into: str, columns: dict[str, str], *, id_type: str, wha
 class NodeIds:
     """The ids of all nodes, in the order of the rows: int64 where each is written as an integer is, otherwise text."""
 
-    def __init__(self, connection: DuckDBPyConnection) -> None:
+    def __init__(self, connection: Connection) -> None:
         about = f"SELECT count(*), max(length(CAST(id AS VARCHAR))), {_ARE_INTEGERS} FROM node_ids"
         self.count, longest, are_integers = fetch_one(connection, about)
         self.connection, self.cell = connection, "CAST(id AS BIGINT)" if are_integers else "id"

@@ -20,20 +20,16 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from graphstrap.errors import InputError
 from graphstrap.io.arrays import Archive, Array, file_as_map, member_as_map
-from graphstrap.io.database import Table, TableCopy, fetch_one, open_table, quote_name
+from graphstrap.io.database import Connection, Table, TableCopy, fetch_one, open_table, quote_name
 from graphstrap.io.files import check_readable
 from graphstrap.io.prepare import NUMBERED, Layout, PrepareOptions, make_store
 from graphstrap.io.store_format import Report, StoreBuilder
 from graphstrap.io.values import find_feature_kinds, read_matrix
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
 
 NO_TIME = np.iinfo(np.int64).min
 _ROWS_AT_ONCE = 1 << 20
@@ -55,7 +51,7 @@ def prepare_ogb(
     """Make a store of an unpacked folder; reverses of all edges are added unless `directed`."""
     job = job or PrepareOptions()
 
-    def read(builder: StoreBuilder, connection: DuckDBPyConnection) -> Layout:
+    def read(builder: StoreBuilder, connection: Connection) -> Layout:
         report("reading folder", 0.0)
         found = _open(Path(folder), builder, connection, job)
         return _write(found, builder, connection, directed=directed, report=report)
@@ -89,7 +85,7 @@ class _Folder:
 # ---- reading the layouts ---------------------------------------------------------------------------------------------
 
 
-def _open(folder: Path, builder: StoreBuilder, connection: DuckDBPyConnection, job: PrepareOptions) -> _Folder:
+def _open(folder: Path, builder: StoreBuilder, connection: Connection, job: PrepareOptions) -> _Folder:
     if (folder / "processed" / "paper" / "node_feat.npy").is_file():
         return _open_mag240m(folder)
     if (folder / "raw" / "data.npz").is_file():
@@ -121,7 +117,7 @@ def _open_mag240m(folder: Path) -> _Folder:
     return found
 
 
-def _open_papers(folder: Path, builder: StoreBuilder, connection: DuckDBPyConnection) -> _Folder:
+def _open_papers(folder: Path, builder: StoreBuilder, connection: Connection) -> _Folder:
     data, scratch = folder / "raw" / "data.npz", builder.scratch
     pairs, x = member_as_map(data, "edge_index", scratch, rows=2), member_as_map(data, "node_feat", scratch)
     found = _Folder("papers100m", {"node": len(x)}, [(("node", "edge", "node"), pairs)], {"node": x})
@@ -131,7 +127,7 @@ def _open_papers(folder: Path, builder: StoreBuilder, connection: DuckDBPyConnec
     return found
 
 
-def _open_mag(folder: Path, builder: StoreBuilder, connection: DuckDBPyConnection, job: PrepareOptions) -> _Folder:
+def _open_mag(folder: Path, builder: StoreBuilder, connection: Connection, job: PrepareOptions) -> _Folder:
     """ogbn-mag: everything is a compressed CSV file without a header."""
     raw, split = folder / "raw", folder / "split" / "time"
     table = open_table(connection, str(raw / "num-node-dict.csv.gz"))
@@ -157,9 +153,7 @@ def _open_mag(folder: Path, builder: StoreBuilder, connection: DuckDBPyConnectio
     return found
 
 
-def _read_matrix(
-    path: Path, dtype: str, builder: StoreBuilder, connection: DuckDBPyConnection, job: PrepareOptions
-) -> Array:
+def _read_matrix(path: Path, dtype: str, builder: StoreBuilder, connection: Connection, job: PrepareOptions) -> Array:
     """A table of numbers as a scratch array, (rows, columns)."""
     table = open_table(connection, str(path))
     names = tuple(table.columns)
@@ -190,7 +184,7 @@ def _read_triplets(path: Path, sizes: dict[str, int]) -> list[Triplet]:
     return sorted((source, relation, target) for source, relation, target in rows)
 
 
-def _read_splits(folder: Path, connection: DuckDBPyConnection, size: int) -> dict[str, Array]:
+def _read_splits(folder: Path, connection: Connection, size: int) -> dict[str, Array]:
     splits = {}
     for name in ("train", "valid", "test"):
         table = open_table(connection, str(folder / f"{name}.csv.gz"))
@@ -212,9 +206,7 @@ def _whole_numbers(table: Table, columns: Iterable[str]) -> list[Array]:
 # ---- writing them ----------------------------------------------------------------------------------------------------
 
 
-def _write(
-    found: _Folder, builder: StoreBuilder, connection: DuckDBPyConnection, *, directed: bool, report: Report
-) -> Layout:
+def _write(found: _Folder, builder: StoreBuilder, connection: Connection, *, directed: bool, report: Report) -> Layout:
     """Write labels, splits and years to the store and number the edges; features stay where they are."""
     for kind, size in found.sizes.items():
         x = found.features.get(kind)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,13 +21,10 @@ from graphstrap.graph.blocks import QuantisedMatrix, encode, find_steps
 from graphstrap.graph.csr import neighbour_means, transposed_ranges
 from graphstrap.graph.edge_list import Cleaning, EdgeList, with_reverse_names
 from graphstrap.io.arrays import BFLOAT16, Array, ArrayWriter, dtype_name
-from graphstrap.io.database import connect, execute_long, fetch_one, one_line_errors
+from graphstrap.io.database import Connection, connect, execute_long, fetch_one, one_line_errors
 from graphstrap.io.files import make_array_file
 from graphstrap.io.store import check_feature_dtype
 from graphstrap.io.store_format import Report, StoreBuilder, build_store, edge_type_dtype
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
 
 LEAST_MEMORY = 512 * 10**6
 _PROGRAM_BYTES = 300 * 10**6  # with its libraries
@@ -110,7 +107,7 @@ class Layout:
 
 
 def make_store(
-    to: str, read: Callable[[StoreBuilder, DuckDBPyConnection], Layout], *, job: PrepareOptions, report: Report
+    to: str, read: Callable[[StoreBuilder, Connection], Layout], *, job: PrepareOptions, report: Report
 ) -> None:
     """Make a store of what `read` writes and tells."""
     with build_store(to, overwrite=job.overwrite) as builder:
@@ -143,7 +140,7 @@ def make_store(
 
 
 def _write_edges(
-    connection: DuckDBPyConnection, builder: StoreBuilder, layout: Layout, job: PrepareOptions, report: Report
+    connection: Connection, builder: StoreBuilder, layout: Layout, job: PrepareOptions, report: Report
 ) -> tuple[Cleaning, tuple[str, ...]]:
     """Write the CSR of in-edges and what edges have, and drop their table. What was cleaned, and all type names."""
     num_given = int(fetch_one(connection, "SELECT count(*) FROM numbered")[0])
@@ -181,7 +178,7 @@ def _write_edges(
     return cleaning.with_ids(num_unknown=layout.num_unknown, num_in_both=layout.num_ids_in_both), type_names
 
 
-def _sort_edges(connection: DuckDBPyConnection, layout: Layout, report: Report) -> None:
+def _sort_edges(connection: Connection, layout: Layout, report: Report) -> None:
     given = "SELECT target, source, type, false AS is_reverse, row FROM numbered WHERE source <> target"
     if not layout.directed:
         given += f"""
@@ -195,7 +192,7 @@ def _sort_edges(connection: DuckDBPyConnection, layout: Layout, report: Report) 
 
 
 def _sorted_chunks(
-    connection: DuckDBPyConnection, layout: Layout, num_sorted: int, max_edges: int
+    connection: Connection, layout: Layout, num_sorted: int, max_edges: int
 ) -> Iterator[tuple[int, EdgeList]]:
     """Sorted edges, cut where (target, source, type) changes, after how many have been read."""
     keys = ("target", "source", "type")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,16 +17,12 @@ from graphstrap.graph.blocks import dense
 from graphstrap.graph.keep import hash32
 from graphstrap.io.arrays import Array
 from graphstrap.io.columns import TableOptions, choose_edge_columns, open_tables
-from graphstrap.io.database import connect, open_table
+from graphstrap.io.database import Connection, connect, open_table
 from graphstrap.io.datasets import load
 from graphstrap.io.ids import NodeIds, load_ids
 from graphstrap.io.prepare import Layout
 from graphstrap.io.readers import find_reader
 from graphstrap.io.tables import edges_of, read_layout, read_tables
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
-
 
 FOLDED = ("val", "all")
 _FOLD_SEED = 1_000_003
@@ -268,7 +264,7 @@ def check_weights(are_wanted: bool, edges: str, *, are_there: bool) -> None:
         )
 
 
-def _append_ids(connection: DuckDBPyConnection, old_ids: Array) -> None:
+def _append_ids(connection: Connection, old_ids: Array) -> None:
     """Add the ids of the original graph that the new tables do not have, in their order."""
     (type_,) = connection.execute("SELECT typeof(id) FROM node_ids LIMIT 1").fetchall()[0]
     if type_ != "VARCHAR" and old_ids.dtype.kind == "U":

@@ -28,7 +28,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -38,7 +38,7 @@ from graphstrap.graph import Graph, Splits
 from graphstrap.graph.graph import SPLITS
 from graphstrap.io.arrays import Array
 from graphstrap.io.columns import EdgeColumns, NodeColumns, TableOptions, choose_node_columns, open_tables
-from graphstrap.io.database import Table, TableCopy, connect, fetch_one, open_table, quote_name, quote_text
+from graphstrap.io.database import Connection, Table, TableCopy, connect, fetch_one, open_table, quote_name, quote_text
 from graphstrap.io.ids import NodeIds, count_doubtful_ids, load_ids, number_edges
 from graphstrap.io.prepare import Layout, PrepareOptions, make_store
 from graphstrap.io.store_format import Report, StoreBuilder
@@ -57,9 +57,6 @@ from graphstrap.io.values import (
     time_expression,
     used_columns,
 )
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
 
 __all__ = ["TableOptions", "prepare_tables", "read_tables"]
 
@@ -135,7 +132,7 @@ def prepare_tables(
     """Make a store of a table of edges and, where there is one, a table of nodes: the graph of `read_tables`."""
     job = job or PrepareOptions()
 
-    def read(builder: StoreBuilder, connection: DuckDBPyConnection) -> Layout:
+    def read(builder: StoreBuilder, connection: Connection) -> Layout:
         edge_columns, node_columns = open_tables(connection, edges, nodes, options)
         report("copying tables", 0.0)
         edge_columns = replace(edge_columns, table=_copy(edge_columns, "edge_rows"))
@@ -247,7 +244,7 @@ def read_layout(
     return layout
 
 
-def edges_of(layout: Layout, connection: DuckDBPyConnection) -> tuple[Array, Array, dict[str, Any]]:
+def edges_of(layout: Layout, connection: Connection) -> tuple[Array, Array, dict[str, Any]]:
     """The two ends of the edges in `numbered`, in the order of their table, and what they have for a Graph."""
     numbered = connection.execute("SELECT * FROM numbered ORDER BY row").fetchnumpy()
     fields: dict[str, Any] = {name: array[numbered["row"]] for name, array in layout.edge_arrays.items()}
