@@ -273,7 +273,7 @@ def _node_columns(graph: Graph) -> dict[str, list[Any]]:
         known: list[Any] = [None if label == -1 else label for label in graph.labels.tolist()]
         columns["label"] = [label if names is None or label is None else names[label] for label in known]
     if graph.splits is not None:
-        columns |= {split: getattr(graph.splits, split).tolist() for split in SPLITS}
+        columns |= {split: mask.tolist() for split, mask in vars(graph.splits).items()}
     if graph.node_times is not None:
         columns["time"] = graph.node_times.tolist()
     return columns

@@ -81,11 +81,9 @@ def _refuse_scipy(archive: Archive) -> None:
 
 def _binarized(block: Block | None) -> Features | None:
     """Every positive value set to 1."""
-    if block is None:
-        return None
-    values = block.values if isinstance(block, SparseMatrix) else dense(block)
-    values = torch.where(values > 0, torch.ones_like(values), values)
-    return block.with_values(values) if isinstance(block, SparseMatrix) else values
+    if isinstance(block, SparseMatrix):
+        return block.with_values(torch.where(block.values > 0, 1.0, block.values))
+    return None if block is None else torch.where((x := dense(block)) > 0, 1.0, x)
 
 
 def _read_homogeneous(archive: Archive, directed: bool | None) -> Graph:
@@ -243,10 +241,8 @@ def _arrays(graph: Graph) -> dict[str, Array]:
         "edge_type": graph.edge_types,
         "edge_columns": graph.edge_columns,
     }
-    if graph.splits is not None:
-        for name in SPLITS:
-            mask = getattr(graph.splits, name)
-            tensors[f"{name}_mask"] = mask[:, 0] if graph.splits.num_splits == 1 else mask
+    for name, mask in vars(graph.splits).items() if graph.splits is not None else ():
+        tensors[f"{name}_mask"] = mask[:, 0] if mask.shape[1] == 1 else mask
     arrays = {key: tensor.numpy() for key, tensor in tensors.items() if tensor is not None}
     for key in ("class_names", "feature_names", "edge_type_names", "edge_column_names"):
         if names := getattr(graph, key):

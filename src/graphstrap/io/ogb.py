@@ -220,15 +220,21 @@ def _write(found: _Folder, builder: StoreBuilder, connection: Connection, *, dir
             )
     layout = Layout(found.name, found.name, tuple(found.sizes), found.offsets, directed=directed)
     layout.raw_features = [found.features.get(kind) for kind in found.sizes]
+    for what, name, missing in (("labels", "labels", -1), ("years", "node_times", NO_TIME)):
+        if getattr(found, what):
+            with builder.array(name, dtype="<i8") as writer:
+                for kind in found.sizes:
+                    for values in _whole_column(found, what, kind, missing=missing):
+                        writer.append(values)
     if found.labels:
-        layout.class_names = _write_labels(found, builder)
+        largest = int(builder.read("labels").max(initial=-1))
+        if largest >= _MOST_CLASSES:
+            raise InputError(
+                f"{found.name}: a label is {largest}, expected classes from 0 up to {_MOST_CLASSES:,} at most"
+            )
+        layout.class_names = tuple(map(str, range(largest + 1)))
         if found.splits or found.splits_by_year:
             _write_splits(found, builder)
-    if found.years:
-        with builder.array("node_times", dtype="<i8") as writer:
-            for kind in found.sizes:
-                for values in _whole_column(found, "years", kind, missing=NO_TIME):
-                    writer.append(values)
     connection.execute(NUMBERED)
     starts, num_done = found.starts, 0
     for number, (triplet, pairs) in enumerate(found.edges):
@@ -248,19 +254,6 @@ def _write(found: _Folder, builder: StoreBuilder, connection: Connection, *, dir
     return layout
 
 
-def _write_labels(found: _Folder, builder: StoreBuilder) -> tuple[str, ...]:
-    """The names of the classes."""
-    largest = -1
-    with builder.array("labels", dtype="<i8") as writer:
-        for kind in found.sizes:
-            for values in _whole_column(found, "labels", kind, missing=-1):
-                writer.append(values)
-                largest = max(largest, int(values.max(initial=-1)))
-    if largest >= _MOST_CLASSES:
-        raise InputError(f"{found.name}: a label is {largest}, expected classes from 0 up to {_MOST_CLASSES:,} at most")
-    return tuple(map(str, range(largest + 1)))
-
-
 def _write_splits(found: _Folder, builder: StoreBuilder) -> None:
     labels, starts = builder.read("labels"), found.starts
     masks = {name: np.zeros((len(labels), 1), dtype=bool) for name in ("train", "valid", "test")}
@@ -268,13 +261,12 @@ def _write_splits(found: _Folder, builder: StoreBuilder) -> None:
         for name, numbers in splits.items():
             masks[name][starts[kind] + numbers] = True
     if found.splits_by_year:
-        kind = next(iter(found.years))
-        begin = starts[kind]
-        for years in _whole_column(found, "years", kind, missing=NO_TIME):
-            nodes = slice(begin, begin + len(years))
+        all_years = builder.read("node_times")
+        for begin in range(0, len(labels), _ROWS_AT_ONCE):
+            nodes = slice(begin, begin + _ROWS_AT_ONCE)
+            years, has_label = all_years[nodes], labels[nodes] >= 0
             for name, is_in in (("train", years < 2019), ("valid", years == 2019), ("test", years > 2019)):
-                masks[name][nodes, 0] = (labels[nodes] >= 0) & is_in
-            begin += len(years)
+                masks[name][nodes, 0] = has_label & is_in
     for name, mask in masks.items():
         builder.write({"valid": "val"}.get(name, name), mask)
 

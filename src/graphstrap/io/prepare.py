@@ -24,7 +24,7 @@ from graphstrap.io.arrays import BFLOAT16, Array, ArrayWriter, dtype_name
 from graphstrap.io.database import Connection, connect, execute_long, fetch_one, one_line_errors
 from graphstrap.io.files import make_array_file
 from graphstrap.io.store import check_feature_dtype
-from graphstrap.io.store_format import Report, StoreBuilder, build_store, edge_type_dtype
+from graphstrap.io.store_format import FACTS, Report, StoreBuilder, build_store, edge_type_dtype
 
 LEAST_MEMORY = 512 * 10**6
 _PROGRAM_BYTES = 300 * 10**6  # with its libraries
@@ -115,7 +115,7 @@ def make_store(
         limits = {"memory_bytes": job.free_bytes // 2, "threads": job.threads}
         with connect(path, **limits) as connection, one_line_errors(to, action="prepare"):
             layout = read(builder, connection)
-            cleaning, edge_type_names = _write_edges(connection, builder, layout, job, report)
+            cleaning = _write_edges(connection, builder, layout, job, report)
         _write_transpose(builder, layout.num_nodes, max_edges=job.free_bytes // 4 // 96, report=report)
         features = BlockWriter(builder, report, job.feature_dtype, job.pca, job.chunk_bytes)
         blocks = [
@@ -123,30 +123,22 @@ def make_store(
         ]
         if job.derive_features:
             blocks = features.derive(blocks, layout.type_offsets)
-        is_projected = any(name.endswith(".pca_mean") for name in builder.arrays)
-        builder.finish(
-            {
-                "name": layout.name,
-                "type_offsets": layout.type_offsets,
-                "node_types": layout.node_types,
-                "features": blocks,
-                "class_names": layout.class_names,
-                "feature_names": None if is_projected else layout.feature_names,
-                "edge_type_names": edge_type_names,
-                "edge_column_names": layout.edge_column_names,
-                "cleaning": asdict(cleaning),
-            }
-        )
+        if any(name.endswith(".pca_mean") for name in builder.arrays):
+            layout.feature_names = None
+        found = {"features": blocks, "cleaning": asdict(cleaning)}
+        builder.finish({name: getattr(layout, name, None) for name in FACTS} | found)
 
 
 def _write_edges(
     connection: Connection, builder: StoreBuilder, layout: Layout, job: PrepareOptions, report: Report
-) -> tuple[Cleaning, tuple[str, ...]]:
-    """Write the CSR of in-edges and what edges have, and drop their table. What was cleaned, and all type names."""
-    num_given = int(fetch_one(connection, "SELECT count(*) FROM numbered")[0])
-    type_names = layout.edge_type_names if layout.directed else with_reverse_names(layout.edge_type_names)
+) -> Cleaning:
+    """Write the CSR of in-edges and what edges have, drop their table, and name the types of reverses. What was
+    cleaned."""
+    (num_given,) = fetch_one(connection, "SELECT count(*) FROM numbered")
     _sort_edges(connection, layout, report)
-    num_sorted = int(fetch_one(connection, "SELECT count(*) FROM sorted")[0])
+    if not layout.directed:
+        layout.edge_type_names = with_reverse_names(layout.edge_type_names)
+    (num_sorted,) = fetch_one(connection, "SELECT count(*) FROM sorted")
     num_distinct = 0
     with ExitStack() as stack:
 
@@ -155,8 +147,8 @@ def _write_edges(
 
         starts = _StartWriter(opened("indptr", "<i8"), job.max_edges)
         writers = {"source": opened("indices", "<i4" if layout.num_nodes < 2**31 else "<i8")}
-        if type_names:
-            writers["types"] = opened("edge_types", edge_type_dtype(len(type_names)))
+        if layout.edge_type_names:
+            writers["types"] = opened("edge_types", edge_type_dtype(len(layout.edge_type_names)))
         for name, array in layout.edge_arrays.items():
             writers[name.removeprefix("edge_")] = opened(name, dtype_name(array), tuple(array.shape[1:]))
         for num_done, edges in _sorted_chunks(connection, layout, num_sorted, job.max_edges):
@@ -175,7 +167,7 @@ def _write_edges(
     cleaning = Cleaning.of(
         num_given=num_given, num_loops=num_loops, num_distinct=num_distinct, num_edges=starts.num_edges
     )
-    return cleaning.with_ids(num_unknown=layout.num_unknown, num_in_both=layout.num_ids_in_both), type_names
+    return cleaning.with_ids(num_unknown=layout.num_unknown, num_in_both=layout.num_ids_in_both)
 
 
 def _sort_edges(connection: Connection, layout: Layout, report: Report) -> None:
@@ -281,25 +273,25 @@ class BlockWriter:
     def write(self, name: str, raw: Array) -> dict[str, Any]:
         """One block from (N, F) numbers of any type, perhaps memory-mapped; what `store.json` says of it."""
         width = int(raw.shape[1])
-        project: Callable[[Tensor], Tensor] = _as_it_is
+        project: Callable[[Tensor], Tensor] = Tensor.float  # as it is
         if self.pca is not None and width > self.pca:
             width, project = self.pca, self._fit_pca(name, raw, self.pca)
-        scale = offset = None
+        steps: dict[str, Tensor] = {}
         if self.dtype == "uint8":
-            scale, offset = self._find_range(raw, project, width)
-            self.builder.write(f"{name}.scale", scale)
-            self.builder.write(f"{name}.offset", offset)
+            steps = self._find_steps(raw, project, width)
+            for member, values in steps.items():
+                self.builder.write(f"{name}.{member}", values)
         with self.builder.array(name, dtype=_STORED[self.dtype], columns=(width,)) as writer:
             for chunk in self._chunks(raw, "writing features"):
                 x = project(chunk)
-                if scale is not None and offset is not None:
-                    x = encode(x, scale=scale, offset=offset)
+                if steps:
+                    x = encode(x, **steps)
                 elif self.dtype == "fp16" and bool((x.abs() > _LARGEST_HALF).any()):
                     raise InputError(
                         f"a feature is beyond fp16's {_LARGEST_HALF:,.0f}: scale it, or use --feature-dtype bf16"
                     )
                 writer.append(x)
-        return {"kind": "dense" if scale is None else "quantised", "columns": width}
+        return {"kind": "quantised" if steps else "dense", "columns": width}
 
     def derive(self, blocks: list[dict[str, Any] | None], type_offsets: tuple[int, ...]) -> list[dict[str, Any] | None]:
         """Give every type without features the mean of its neighbours of one type that has them, as long as there are
@@ -362,14 +354,15 @@ class BlockWriter:
         self.builder.write(f"{name}.pca_components", directions)
         return lambda x: (x - centre) @ directions
 
-    def _find_range(self, raw: Array, project: Callable[[Tensor], Tensor], width: int) -> tuple[Tensor, Tensor]:
-        if not len(raw):
-            return find_steps(torch.zeros(width), torch.zeros(width))
+    def _find_steps(self, raw: Array, project: Callable[[Tensor], Tensor], width: int) -> dict[str, Tensor]:
+        """The scale and the offset of every column."""
         low, high = torch.full((width,), torch.inf), torch.full((width,), -torch.inf)
         for chunk in self._chunks(raw, "finding ranges"):
             x = project(chunk)
             low, high = torch.minimum(low, x.amin(0)), torch.maximum(high, x.amax(0))
-        return find_steps(low, high)
+        if not len(raw):
+            low = high = torch.zeros(width)
+        return dict(zip(("scale", "offset"), find_steps(low, high), strict=True))
 
     def _chunks(self, raw: Array, stage: str) -> Iterator[Tensor]:
         """Rows as float32, all of them finite."""
@@ -382,10 +375,6 @@ class BlockWriter:
                 raise InputError(f"a feature of node {row} is NaN or infinite: replace it by a number")
             yield chunk
             self.report(stage, min(1.0, (begin + step) / len(raw)))
-
-
-def _as_it_is(x: Tensor) -> Tensor:
-    return x
 
 
 def _count_links(builder: StoreBuilder, type_offsets: tuple[int, ...]) -> Array:

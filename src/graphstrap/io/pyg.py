@@ -253,12 +253,10 @@ def _write_nodes(store: Any, graph: Graph, number: int, *, dense: bool) -> None:
         store.x = _to_torch(block, dense)
     if graph.labels is not None and _belongs(graph.labels, begin, end):
         store.y = graph.labels[begin:end]
-    if graph.splits is not None:
-        everywhere = torch.cat([getattr(graph.splits, split) for split in SPLITS], dim=1)
-        if _belongs(everywhere, begin, end):
-            for split in SPLITS:
-                mask = getattr(graph.splits, split)[begin:end]
-                setattr(store, f"{split}_mask", mask[:, 0] if graph.splits.num_splits == 1 else mask)
+    masks = {} if graph.splits is None else vars(graph.splits)
+    if masks and _belongs(torch.cat([*masks.values()], dim=1), begin, end):
+        for split, mask in masks.items():
+            setattr(store, f"{split}_mask", mask[begin:end, 0] if mask.shape[1] == 1 else mask[begin:end])
     if graph.node_times is not None:
         store.time = graph.node_times[begin:end]
     if graph.ids is not None:
@@ -281,9 +279,8 @@ def _to_torch(block: Block, dense: bool) -> Tensor:
 def _write_edges(store: Any, graph: Graph, edges: Tensor, *, offsets: tuple[int, int]) -> None:
     source, target = graph.indices[edges].long() - offsets[0], graph.targets[edges] - offsets[1]
     store.edge_index = torch.stack([source, target])
-    for key in _EDGE_KEYS:
-        if (values := getattr(graph, key)) is not None:
-            setattr(store, _EDGE_KEYS[key], values[edges])
+    for key, values in graph.columns(_EDGE_KEYS, lambda column: column[edges]).items():
+        setattr(store, _EDGE_KEYS[key], values)
 
 
 def _write_edge_types(data: Any, graph: Graph) -> dict[EdgeTriple, str]:

@@ -42,7 +42,7 @@ _ARRAY_NAMES = (
     r"|part_of|hot|nodes|first_edges|time_codes|source_time_codes"  # of partitioned graphs
     r"|(features|sample)\.[0-9]{1,3}(\.(indptr|indices|values|scale|offset|pca_mean|pca_components))?"
 )
-_FACTS = (
+FACTS = (
     *("name", "type_offsets", "graph_offsets", "node_types", "features", "class_names", "feature_names"),
     *("edge_type_names", "edge_column_names", "cleaning"),
 )
@@ -145,7 +145,7 @@ def build_store(
 
 def describe(graph: Graph, blocks: tuple[Block | None, ...]) -> dict[str, Any]:
     """What `store.json` says of a graph with these feature blocks, beside its arrays."""
-    return {name: getattr(graph, name) for name in _FACTS} | {
+    return {name: getattr(graph, name) for name in FACTS} | {
         "graph_offsets": graph.graph_offsets if graph.num_graphs > 1 else None,
         "features": [None if block is None else describe_block(block) for block in blocks],
         "cleaning": asdict(graph.cleaning),
