@@ -22,7 +22,6 @@ from graphstrap.graph.csr import neighbour_means, transposed_ranges
 from graphstrap.graph.edge_list import Cleaning, EdgeList, with_reverse_names
 from graphstrap.io.arrays import BFLOAT16, Array, ArrayWriter, dtype_name
 from graphstrap.io.database import Connection, connect, execute_long, fetch_one, one_line_errors
-from graphstrap.io.files import make_array_file
 from graphstrap.io.store import check_feature_dtype
 from graphstrap.io.store_format import FACTS, Report, StoreBuilder, build_store, edge_type_dtype
 
@@ -319,16 +318,15 @@ class BlockWriter:
         if described["kind"] == "quantised":
             block = QuantisedMatrix(*(read(f"features.{origin}{one}") for one in ("", ".scale", ".offset")))
         rows, width = (type_offsets[kind], type_offsets[kind + 1]), int(described["columns"])
-        path = self.builder.scratch / f"derived.{kind}.npy"
-        derived, begin = make_array_file(path, (rows[1] - rows[0], width)), 0
+        name, done = f"derived.{kind}", 0
+        self.builder.append(name, np.empty((0, width), dtype=np.float32))
         max_edges = max(1, self.chunk_bytes // (16 * max(1, width)))
         for means in neighbour_means(directions, block, rows=rows, first=type_offsets[origin], max_edges=max_edges):
-            derived[begin : begin + len(means)] = means.numpy()
-            begin += len(means)
-            self.report("deriving features", begin / max(1, len(derived)))
-        result = replace(self, pca=None).write(f"features.{kind}", derived)
-        del derived
-        path.unlink()
+            self.builder.append(name, means.numpy())
+            done += len(means)
+            self.report("deriving features", done / (rows[1] - rows[0]))
+        result = replace(self, pca=None).write(f"features.{kind}", self.builder.appended(name))
+        (self.builder.scratch / f"{name}.npy").unlink()
         return result
 
     def _fit_pca(self, name: str, raw: Array, num_directions: int) -> Callable[[Tensor], Tensor]:
