@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from safetensors import safe_open
 
-from graphstrap.run.checkpoint import save_tensors
+from graphstrap.run.folder import save_tensors
 
 TEXT_ENDINGS = (".csv", ".json", ".jsonl", ".toml", ".txt")
 TOKEN = re.compile(rb'"[^"\n]{0,40}"|-?\d+(\.\d+)?|true|false|null|[A-Za-z_]{2,20}')

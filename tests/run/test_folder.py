@@ -16,8 +16,7 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.nn.methods import build_method
 from graphstrap.ops.adamw import AdamW
-from graphstrap.run.checkpoint import load_tensors, save_tensors
-from graphstrap.run.folder import FORMAT_VERSION, Run
+from graphstrap.run.folder import FORMAT_VERSION, Run, load_tensors, save_tensors
 from graphstrap.run.recipe import Recipe
 
 RECIPE = Recipe().with_settings({"encoder.hidden_sizes": [8], "encoder.embedding_size": 4})

@@ -19,8 +19,7 @@ from graphstrap.graph.many import training_graphs
 from graphstrap.nn.encoders.edges import KnownEdges, edge_size
 from graphstrap.nn.features import FeatureTransform, OwnFeatures, id_numbers
 from graphstrap.nn.methods import Method, build_method
-from graphstrap.run.checkpoint import load_state, load_tensors, save_tensors, with_prefix
-from graphstrap.run.folder import MODEL_FILE
+from graphstrap.run.folder import MODEL_FILE, load_state, load_tensors, save_tensors, with_prefix
 from graphstrap.run.recipe import Recipe, parse_recipe
 
 FORMAT_VERSION = 1

@@ -10,8 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphstrap.graph import Graph, View
-from graphstrap.graph.keep import child_seed, drop_threshold, hash32, keep
-from graphstrap.graph.view import Probability
+from graphstrap.graph.keep import Probability, child_seed, drop_threshold, hash32, keep
 
 
 class Scores(NamedTuple):

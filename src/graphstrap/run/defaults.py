@@ -54,9 +54,7 @@ class Statistics:
 
 def choose_recipe(graph: Graph) -> tuple[Recipe, list[str]]:
     """A recipe for this graph, and one sentence for each choice."""
-    statistics = Statistics.of(graph)
-    recipe = _recipe_for(statistics)
-    return recipe, _reasons(statistics, recipe)
+    return resolve_recipe("default", graph, {})
 
 
 def _recipe_for(s: Statistics, *, norm: str = "batch", encoder: str = "gcn", num_own: int = OWN_COLUMNS) -> Recipe:
