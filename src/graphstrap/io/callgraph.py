@@ -134,10 +134,8 @@ def find_modules(root: Path, *, exclude: frozenset[str]) -> Iterator[tuple[str, 
     """(module name, file) for a file, a package (a folder with `__init__.py`) or every module in a folder, in order."""
     if root.is_file():
         yield root.stem, root
-    elif (root / "__init__.py").is_file():
-        yield from _walk(root, f"{root.resolve().name}.", exclude)
     else:
-        yield from _walk(root, "", exclude)
+        yield from _walk(root, f"{root.resolve().name}." if (root / "__init__.py").is_file() else "", exclude)
 
 
 def _walk(folder: Path, prefix: str, exclude: frozenset[str]) -> Iterator[tuple[str, Path]]:
@@ -156,12 +154,12 @@ def _resolved_calls(program: Program) -> np.ndarray[Any, np.dtype[np.int64]]:
     """(2, E): callers and callees as node numbers."""
     number = {function: place for place, function in enumerate(program.functions)}
     resolver = Resolver(program)
-    calls = []
-    for caller, place in number.items():
-        for path in dict.fromkeys(caller.calls):
-            callee = resolver.called_function(path, caller)
-            if callee is not None:
-                calls.append((place, number[callee]))
+    calls = [
+        (place, number[callee])
+        for caller, place in number.items()
+        for path in dict.fromkeys(caller.calls)
+        if (callee := resolver.called_function(path, caller)) is not None
+    ]
     return np.array(calls, dtype=np.int64).reshape(-1, 2).T
 
 

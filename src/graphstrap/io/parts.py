@@ -41,7 +41,7 @@ from graphstrap.graph.blocks import Block, QuantisedMatrix, readable, row_positi
 from graphstrap.graph.graph import EDGE_FIELDS, NODE_FIELDS
 from graphstrap.graph.many import join_features, join_splits, join_tensors
 from graphstrap.io.files import read_bytes, room_for_files
-from graphstrap.io.store import check_range, check_rows, check_sorted, check_values
+from graphstrap.io.store import check_edges, check_range, check_values
 from graphstrap.io.store_format import (
     COPY_IT,
     StoreInfo,
@@ -250,9 +250,7 @@ def _check_structure(parts: list[Part]) -> None:
             raise ValueError(f"part {part.number} does not have the nodes that part_of says")
         if torch.searchsorted(nodes, torch.tensor(part.type_offsets)).tolist() != list(own.type_offsets):
             raise ValueError(f"part {part.number} does not have the node types of the whole")
-        check_rows("indptr", own.indptr, own.num_edges)
-        check_range("sources of edges", own.indices, whole.num_nodes)
-        check_sorted("sources of edges", own.indptr, own.indices)
+        check_edges("in", own.indptr, own.indices, whole.num_nodes)
         check_values(own)
         if own.edge_types is not None:
             check_range("edge types", own.edge_types, part.num_relations)

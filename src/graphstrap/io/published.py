@@ -15,8 +15,8 @@ import tempfile
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -99,10 +99,15 @@ class Download:
         if (problem := connection_problem(self.host)) is not None:
             raise DownloadError(problem)
         try:
-            with _scratch_folder() as folder, ExitStack() as stack:
+            cache = cache_folder()
+            with suppress(OSError):
+                cache.mkdir(parents=True, exist_ok=True)
+            parent = cache if cache.is_dir() and os.access(cache, os.W_OK) else None  # else the system's folder
+            with ExitStack() as stack:
+                folder = tempfile.TemporaryDirectory(prefix="download-", dir=parent, ignore_cleanup_errors=True)
                 stack.callback(socket.setdefaulttimeout, socket.getdefaulttimeout())
                 socket.setdefaulttimeout(STALL_SECONDS)  # give up on a connection that stands still
-                return self.fetch(folder)
+                return self.fetch(Path(stack.enter_context(folder)))
         except Exception as error:  # whatever PyG, OGB and the network come up with
             first_line = (str(error).splitlines() or [""])[0]
             raise DownloadError(f"{type(error).__name__}: {first_line}") from error
@@ -127,17 +132,6 @@ def connection_problem(host: str) -> str | None:
     thread.start()
     thread.join(ANSWER_SECONDS)
     return problem[0]
-
-
-@contextmanager
-def _scratch_folder() -> Iterator[Path]:
-    """A folder that is gone afterwards, whatever happens: inside the cache folder, or else the system's."""
-    cache = cache_folder()
-    with suppress(OSError):
-        cache.mkdir(parents=True, exist_ok=True)
-    parent = cache if cache.is_dir() and os.access(cache, os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="download-", dir=parent, ignore_cleanup_errors=True) as folder:
-        yield Path(folder)
 
 
 def through_pyg(dataset: str, **arguments: Any) -> Download:

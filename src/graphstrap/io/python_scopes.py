@@ -112,11 +112,8 @@ class _Reader:
         """Identifiers are names, attributes, parameters and keywords; never what stands inside a string."""
         identifier: str | None = None
         match node:
-            case ast.FunctionDef() | ast.AsyncFunctionDef():
-                self._visit_function(node, scope)
-                return
-            case ast.ClassDef():
-                self._visit_class(node, scope)
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                self._visit_definition(node, scope)
                 return
             case ast.Import() | ast.ImportFrom():
                 _bind_imports(node, scope)
@@ -142,21 +139,20 @@ class _Reader:
             scope.identifiers[identifier] += 1
         self.visit_all(ast.iter_child_nodes(node), scope)
 
-    def _visit_function(self, node: FunctionNode, parent: Scope) -> None:
-        scope = Scope("function", f"{parent.name}.{node.name}", parent, parent.package)
+    def _visit_definition(self, node: FunctionNode | ast.ClassDef, parent: Scope) -> None:
+        kind: Literal["class", "function"] = "class" if isinstance(node, ast.ClassDef) else "function"
+        scope = Scope(kind, f"{parent.name}.{node.name}", parent, parent.package)
         parent.define(scope, node.name)
-        self.functions.append(scope)
-        scope.identifiers[node.name] += 1
-        _bind_parameters(node, scope)
         self.visit_all(node.decorator_list, parent)
-        self.visit_all([node.args, node.returns, *node.body], scope)
-
-    def _visit_class(self, node: ast.ClassDef, parent: Scope) -> None:
-        scope = Scope("class", f"{parent.name}.{node.name}", parent, parent.package)
-        scope.bases = [path for base in node.bases if (path := dotted_path(base))]
-        parent.define(scope, node.name)
-        parent.identifiers[node.name] += 1
-        self.visit_all([*node.decorator_list, *node.bases, *node.keywords], parent)
+        if isinstance(node, ast.ClassDef):
+            scope.bases = [path for base in node.bases if (path := dotted_path(base))]
+            parent.identifiers[node.name] += 1
+            self.visit_all([*node.bases, *node.keywords], parent)
+        else:
+            self.functions.append(scope)
+            scope.identifiers[node.name] += 1
+            _bind_parameters(node, scope)
+            self.visit_all([node.args, node.returns], scope)
         self.visit_all(node.body, scope)
 
 
@@ -191,10 +187,9 @@ def dotted_path(node: ast.AST | None) -> Dotted | None:
 
 def _bind_parameters(node: FunctionNode, scope: Scope) -> None:
     """Parameters are plain variables, but for a method's first, which is its object or its class."""
-    arguments = node.args
-    positional = [*arguments.posonlyargs, *arguments.args]
-    for argument in (*positional, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg):
-        if argument is not None:
+    positional = [*node.args.posonlyargs, *node.args.args]
+    for argument in ast.iter_child_nodes(node.args):
+        if isinstance(argument, ast.arg):
             scope.bind(argument.arg)
     owner = scope.parent
     if owner is None or owner.kind != "class" or not positional:

@@ -129,15 +129,19 @@ def check_structure(graph: Graph) -> None:
     """Raise a ValueError that says what is wrong."""
     num_nodes, num_edges = graph.num_nodes, graph.num_edges
     out = graph.transpose
-    for name, indptr, indices in (("in", graph.indptr, graph.indices), ("out", out.indptr, out.indices)):
-        check_rows(f"indptr of {name}-edges", indptr, num_edges)
-        check_range(f"ends of {name}-edges", indices, num_nodes)
-        check_sorted(f"ends of {name}-edges", indptr, indices)
+    check_edges("in", graph.indptr, graph.indices, num_nodes)
+    check_edges("out", out.indptr, out.indices, num_nodes)
     check_range("positions of the transpose", out.edge_positions, num_edges)
     _check_transpose(graph)
     if graph.edge_types is not None and graph.edge_type_names:
         check_range("edge types", graph.edge_types, len(graph.edge_type_names))
     check_values(graph)
+
+
+def check_edges(direction: str, indptr: Tensor, indices: Tensor, num_nodes: int) -> None:
+    check_rows(f"indptr of {direction}-edges", indptr, len(indices))
+    check_range(f"ends of {direction}-edges", indices, num_nodes)
+    check_sorted(f"ends of {direction}-edges", indptr, indices)
 
 
 def check_values(graph: Graph) -> None:

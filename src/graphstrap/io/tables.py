@@ -28,7 +28,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -165,15 +165,9 @@ def _copy(columns: EdgeColumns | NodeColumns, name: str) -> TableCopy:
 # ---- what both do ----------------------------------------------------------------------------------------------------
 
 
-class Kept(Protocol):
-    """Where arrays grow by rows: a store on its way, or memory."""
-
-    def append(self, name: str, rows: Array) -> None: ...
-
-    def appended(self, name: str) -> Array: ...
-
-
 class InMemory:
+    """Arrays that grow by rows, as those of a `StoreBuilder` do."""
+
     def __init__(self) -> None:
         self._appended = defaultdict[str, list[Array]](list)
 
@@ -191,7 +185,7 @@ def read_layout(
     ids: NodeIds,
     *,
     options: TableOptions,
-    kept: Kept | None = None,
+    kept: InMemory | StoreBuilder | None = None,
     job: PrepareOptions | None = None,
     report: Report = lambda stage, fraction: None,
     can_name_ends: bool = True,
@@ -259,7 +253,7 @@ def _read_nodes(
     nodes: NodeColumns,
     code: str | None,
     ids: NodeIds,
-    kept: Kept,
+    kept: InMemory | StoreBuilder,
     chunk_bytes: int,
     report: Report,
 ) -> None:
