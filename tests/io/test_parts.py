@@ -237,7 +237,7 @@ FORGED: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     "a part that is not there": ("part_of", lambda a: a.__setitem__(0, 9), "part_of are not all"),
     "a node elsewhere": ("part_of", lambda a: a.__setitem__(0, 1 - a[0]), "the nodes that part_of says"),
     "another node": ("part-00000/nodes", lambda a: a.__setitem__(0, 10**9), "the nodes that part_of says"),
-    "a source beyond the end": ("part-00001/indices", lambda a: a.__setitem__(-1, 30), "sources of edges are not all"),
+    "a source beyond the end": ("part-00001/indices", lambda a: a.__setitem__(-1, 30), "ends of in-edges are not all"),
     "rows that fall": ("part-00000/indptr", lambda a: a.__setitem__(1, 10**6), "falls|run from"),
     "edges elsewhere": ("part-00001/first_edges", lambda a: a.__setitem__(0, 7 + a[0]), "stand in the whole"),
     "an edge type": ("part-00000/edge_types", lambda a: a.__setitem__(0, 9), "edge types are not all"),

@@ -9,7 +9,7 @@ edge joins two of them (see `many.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import pairwise
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from graphstrap.errors import InputError
-from graphstrap.graph.blocks import Block, Features, Movable, Move, SparseMatrix, block_tensors, readable, row_starts
+from graphstrap.graph.blocks import Block, Features, Movable, SparseMatrix, block_tensors, readable, row_starts
 from graphstrap.graph.edge_list import (
     Cleaning,
     EdgeList,
@@ -180,7 +180,7 @@ class Graph(Movable):
     def device(self) -> torch.device:
         return self.indptr.device
 
-    def columns(self, names: Iterable[str], move: Move = lambda column: column) -> dict[str, Any]:
+    def columns(self, names: Iterable[str], move: Callable[[Tensor], Any] = lambda column: column) -> dict[str, Any]:
         """Those of the named columns that the graph has, each as `move` gives it."""
         given = {name: getattr(self, name) for name in names}
         return {name: move(column) for name, column in given.items() if column is not None}

@@ -20,24 +20,12 @@ import numpy as np
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
+from graphstrap.io import published
 from graphstrap.io.callgraph import stdlib_graph, stdlib_version
 from graphstrap.io.database import is_called_as_a_table
 from graphstrap.io.generate.arxiv import arxiv_like
 from graphstrap.io.generate.mag import mag
 from graphstrap.io.npz import read_npz
-from graphstrap.io.published import (
-    PPI,
-    WIKICS,
-    Download,
-    DownloadError,
-    kept_path,
-    read_kept,
-    read_or_build,
-    read_ppi,
-    read_wikics,
-    through_ogb,
-    through_pyg,
-)
 from graphstrap.io.readers import READERS, find_reader, read_graph
 from graphstrap.io.store_format import is_store
 
@@ -165,14 +153,14 @@ class Builtin:
     sizes: tuple[int, int, int, int] | None = None  # nodes, edges, features, classes, where they are known beforehand
 
     def load(self, name: str) -> Graph:
-        graph = self.build() if self.stem is None else read_or_build(self.stem(), self.build)
+        graph = self.build() if self.stem is None else published.read_or_build(self.stem(), self.build)
         return replace(graph, name=name)
 
     def describe(self, name: str) -> DatasetInfo:
         if self.sizes is not None:
             return DatasetInfo(name, *self.sizes, self.origin, on_disk=True)
         try:
-            graph = self.build() if self.stem is None else read_kept(self.stem())
+            graph = self.build() if self.stem is None else published.read_kept(self.stem())
         except InputError:  # a Python without the source of its standard library
             return _describe_graph(name, None, self.origin, on_disk=False)
         return _describe_graph(name, graph, self.origin)
@@ -185,7 +173,7 @@ class Published:
     stem: str
     sizes: tuple[int, int, int, int]  # nodes, edges, features, classes, as published
     origin: str
-    download: Download
+    download: published.Download
     binarize: bool = False
     raw_file: str = ""  # in a folder named like the stem: the source's own format
     read_raw: Callable[[Path], Graph] = read_npz
@@ -197,15 +185,15 @@ class Published:
             graph = read_npz(path, binarize=self.binarize) if path.is_file() else self.read_raw(path)
         else:
             try:
-                graph = read_or_build(name, self.download.run)
-            except DownloadError as error:
+                graph = published.read_or_build(name, self.download.run)
+            except published.DownloadError as error:
                 raise InputError(_not_found(name, self.stem, str(error))) from error
         if self.class_of_unlabelled >= 0 and graph.labels is not None:
             graph = replace(graph, labels=graph.labels.masked_fill(graph.labels < 0, self.class_of_unlabelled))
         return replace(graph, name=name)
 
     def describe(self, name: str) -> DatasetInfo:
-        on_disk = self._find() is not None or kept_path(name).is_file()
+        on_disk = self._find() is not None or published.kept_path(name).is_file()
         return DatasetInfo(name, *self.sizes, self.origin, on_disk)
 
     def _find(self) -> Path | None:
@@ -260,7 +248,7 @@ def _of_pyg(dataset: str, part: str, sizes: tuple[int, int, int, int], *, class_
         f"{dataset}_{part}".lower(),
         sizes,
         f"{_ORIGINS[dataset]}, through PyG",
-        through_pyg(dataset, name=part),
+        published.through_pyg(dataset, name=part),
         binarize=dataset != "Planetoid",
         class_of_unlabelled=class_of_unlabelled,
     )
@@ -280,24 +268,24 @@ DATASETS: dict[str, Builtin | Published] = {
         "wikics",
         (11701, 216123, 300, 10),
         "Wikipedia links, through PyG",
-        WIKICS,
+        published.WIKICS,
         raw_file="data.json",
-        read_raw=read_wikics,
+        read_raw=published.read_wikics,
     ),
     "amazon-computers": _of_pyg("Amazon", "Computers", (13752, 245861, 767, 10)),
     "amazon-photo": _of_pyg("Amazon", "Photo", (7650, 119081, 745, 8)),
     "coauthor-cs": _of_pyg("Coauthor", "CS", (18333, 81894, 6805, 15)),
     "coauthor-physics": _of_pyg("Coauthor", "Physics", (34493, 247962, 8415, 5)),
     "ogbn-arxiv": Published(
-        "ogbn_arxiv", (169343, 1166243, 128, 40), "arXiv citations, through OGB", through_ogb("ogbn-arxiv")
+        "ogbn_arxiv", (169343, 1166243, 128, 40), "arXiv citations, through OGB", published.through_ogb("ogbn-arxiv")
     ),
     "ppi": Published(
         "ppi",
         (56944, 818716, 50, 121),
         "protein interactions in 24 tissues, through PyG",
-        PPI,
+        published.PPI,
         raw_file="train_graph.json",
-        read_raw=read_ppi,
+        read_raw=published.read_ppi,
     ),
     "cora": _of_pyg("Planetoid", "Cora", (2708, 5278, 1433, 7)),
     # As PyG does with CiteSeer's 15 nodes that have no label.

@@ -120,7 +120,7 @@ def node_bytes(graph: Graph) -> Tensor:
     """(N,) what each node takes in its part, its edges included."""
     columns = graph.columns(("indices", *EDGE_FIELDS)).values()
     bytes_an_edge = sum(column.nbytes for column in columns) // max(1, graph.num_edges)
-    total = _BYTES_A_ROW + graph.in_degrees * max(1, bytes_an_edge)
+    total: Tensor = _BYTES_A_ROW + graph.in_degrees * max(1, bytes_an_edge)
     for t, block in enumerate(graph.features):
         rows = slice(graph.type_offsets[t], graph.type_offsets[t + 1])
         if isinstance(block, SparseMatrix):

@@ -45,16 +45,10 @@ from graphstrap.io.store import check_edges, check_range, check_values
 from graphstrap.io.store_format import (
     COPY_IT,
     StoreInfo,
-    check_array,
-    check_block,
-    check_sizes,
     check_sums,
     checked_value,
     fits,
     is_size,
-    open_block,
-    open_graph,
-    open_tensor,
     read_info,
 )
 
@@ -132,12 +126,12 @@ def open_part(path: str | os.PathLike[str], number: int) -> Part:
     """One part, memory-mapped. What looks wrong from outside is refused; `verify_parts` looks inside."""
     found = read_parts_info(path)
     whole, info = found.info, read_part_info(found, number)
-    own, classes = open_graph(info, node_ids=open_tensor(info, "nodes")), found.training_classes
+    own, classes = info.open_graph(node_ids=info.open_tensor("nodes")), found.training_classes
     has_times = "time_codes" in info.arrays
     return Part(
         indptr=torch.zeros(1, dtype=torch.int64),
         indices=torch.empty(0, dtype=torch.int32),
-        features=tuple(open_block(whole, t, prefix="sample") for t in range(len(whole.blocks))),
+        features=tuple(whole.open_block(t, prefix="sample") for t in range(len(whole.blocks))),
         labels=None if classes is None else torch.tensor(classes, dtype=torch.int64),
         edge_types=None if own.edge_types is None else torch.tensor([found.num_relations - 1]),
         edge_weights=None if own.edge_weights is None else torch.empty(0),
@@ -146,12 +140,12 @@ def open_part(path: str | os.PathLike[str], number: int) -> Part:
         number=number,
         num_parts=found.num_parts,
         num_relations=found.num_relations,
-        part_of=open_tensor(whole, "part_of"),
+        part_of=whole.open_tensor("part_of"),
         own=own,
-        first_edges=open_tensor(info, "first_edges"),
-        time_codes=open_tensor(info, "time_codes") if has_times else None,
-        source_time_codes=open_tensor(info, "source_time_codes") if has_times else None,
-        hot=open_tensor(whole, "hot"),
+        first_edges=info.open_tensor("first_edges"),
+        time_codes=info.open_tensor("time_codes") if has_times else None,
+        source_time_codes=info.open_tensor("source_time_codes") if has_times else None,
+        hot=whole.open_tensor("hot"),
         whole_fingerprint=found.fingerprint,
         **whole.facts,
     )
@@ -319,14 +313,14 @@ def read_parts_info(path: str | os.PathLike[str]) -> PartsInfo:
         digests=tuple(take("parts", lambda v: fits(v, [partial(_is_hex, 64)]) and 1 <= len(v) <= MAX_PARTS)),
         cut=take("cut", dict),
     )
-    check_array(info, "part_of", ("|u1" if found.num_parts <= 256 else "<i2",), rows=info.num_nodes)
-    check_array(info, "hot", ("<i8",))
+    info.check_array("part_of", ("|u1" if found.num_parts <= 256 else "<i2",), rows=info.num_nodes)
+    info.check_array("hot", ("<i8",))
     for number, block in enumerate(info.blocks):
         if block is not None:
             name, kind = f"sample.{number}", "sparse" if block[0] == "sparse" else "dense"
             array = info.arrays.get(f"{name}.indptr" if kind == "sparse" else name)
             rows = 0 if array is None else array.shape[0] - (kind == "sparse")
-            check_block(info, name, kind, block[1], rows=rows)
+            info.check_block(name, kind, block[1], rows=rows)
     return found
 
 
@@ -340,12 +334,12 @@ def read_part_info(found: PartsInfo, number: int) -> StoreInfo:
         info.refuse(f"is damaged: it is not the part that {PARTS_FILE} speaks of: {COPY_IT}")
     if (info.blocks, len(info.type_offsets)) != (whole.blocks, len(whole.type_offsets)):
         info.refuse(f"is damaged: its features are not those of {PARTS_FILE}: {COPY_IT}")
-    check_sizes(info, num_ids=whole.num_nodes)
-    check_array(info, "nodes", ("<i8",), rows=info.num_nodes)
-    check_array(info, "first_edges", ("<i8",), rows=info.num_nodes)
+    info.check_sizes(num_ids=whole.num_nodes)
+    info.check_array("nodes", ("<i8",), rows=info.num_nodes)
+    info.check_array("first_edges", ("<i8",), rows=info.num_nodes)
     for name, rows in (("time_codes", info.num_nodes), ("source_time_codes", info.num_edges)):
         if name in info.arrays or "node_times" in info.arrays:
-            check_array(info, name, ("|u1", "<i2", "<i4"), rows=rows)
+            info.check_array(name, ("|u1", "<i2", "<i4"), rows=rows)
     return info
 
 

@@ -28,14 +28,10 @@ from graphstrap.graph.blocks import Block, QuantisedMatrix, ScaledMatrix, Sparse
 from graphstrap.graph.graph import Transpose
 from graphstrap.io.store_format import (
     build_store,
-    check_ends,
-    check_sizes,
     check_sums,
     describe,
     edge_columns,
     is_store,
-    open_graph,
-    open_tensor,
     read_info,
 )
 
@@ -95,10 +91,10 @@ def open_store(path: str | os.PathLike[str]) -> Graph:
         The graph, without a copy of its arrays. Nothing may write to them.
     """
     info = read_info(path)
-    check_sizes(info)
-    out = Transpose(*(open_tensor(info, f"out_{name}") for name in ("indptr", "indices", "positions")))
-    graph = open_graph(info, outgoing=out)
-    check_ends(info, out.indptr)
+    info.check_sizes()
+    out = Transpose(*(info.open_tensor(f"out_{name}") for name in ("indptr", "indices", "positions")))
+    graph = info.open_graph(outgoing=out)
+    info.check_ends(out.indptr)
     sizes = info.type_offsets, info.facts["graph_offsets"], info.blocks
     digest = hashlib.blake2b(repr(sizes).encode(), digest_size=16)
     for name, array in sorted(info.arrays.items()):

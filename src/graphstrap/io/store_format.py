@@ -173,7 +173,7 @@ def edge_type_dtype(num_types: int) -> str:
 
 @dataclass(frozen=True)
 class StoreInfo:
-    """What `store.json` says."""
+    """What `store.json` says, and the arrays that it describes."""
 
     folder: Path
     facts: dict[str, Any]  # fields of the graph: names, offsets and what was cleaned
@@ -203,6 +203,111 @@ class StoreInfo:
 
     def refuse(self, problem: str) -> NoReturn:
         refuse(self.folder, problem)
+
+    def open_tensor(self, name: str) -> Tensor:
+        """An array as a tensor over a read-only memory map."""
+        if name not in self.arrays:
+            self.refuse(f"is damaged: it has no array {name}: {COPY_IT}")
+        return as_tensor(open_array(self.folder, name, self.arrays[name]), self.arrays[name].dtype)
+
+    def open_block(self, number: int, *, prefix: str = "features") -> Block | None:
+        """The features of a node type, memory-mapped; `sample` for a few rows of them, which are never quantised."""
+        described = self.blocks[number]
+        if described is None:
+            return None
+        name, (kind, columns) = f"{prefix}.{number}", described
+        kind = "dense" if prefix == "sample" and kind == "quantised" else kind
+        members = [self.open_tensor(f"{name}.{member}") for member in _MEMBERS[kind]]
+        if kind == "sparse":
+            return SparseMatrix(*members, num_columns=columns)
+        values = self.open_tensor(name)
+        return QuantisedMatrix(values, *members) if kind == "quantised" else values
+
+    def open_graph(self, **more: Any) -> Graph:
+        """The arrays, and `more`, as a graph, whose in-edges must begin and end as they should."""
+        columns: dict[str, Any] = {
+            name: self.open_tensor(name) for name in (*NODE_FIELDS, *EDGE_FIELDS) if name in self.arrays
+        }
+        if "train" in self.arrays:
+            columns["splits"] = Splits(*(self.open_tensor(name) for name in SPLITS))
+        if "ids" in self.arrays:
+            columns["ids"] = open_array(self.folder, "ids", self.arrays["ids"])
+        features = tuple(self.open_block(t) for t in range(len(self.blocks)))
+        indptr, indices = self.open_tensor("indptr"), self.open_tensor("indices")
+        try:
+            graph = Graph(indptr=indptr, indices=indices, features=features, **columns, **self.facts, **more)
+        except InputError:
+            raise
+        except ValueError as error:
+            raise InputError(f"the store {self.folder} does not hold a consistent graph: {error}") from error
+        self.check_ends(graph.indptr)
+        return graph
+
+    def check_ends(self, indptr: Tensor) -> None:
+        if int(indptr[0]) != 0 or int(indptr[-1]) != self.num_edges:
+            self.refuse(f"is damaged: indptr does not run from 0 to {self.num_edges}: {COPY_IT}")
+
+    def check_sizes(self, *, num_ids: int | None = None) -> None:
+        """Check the type and shape of every array before any is mapped. Edges come from `num_ids` nodes, or from its
+        own."""
+        if not {"indptr", "indices"} <= set(self.arrays):
+            self.refuse(f"is damaged: it has no edges: {COPY_IT}")
+        num_nodes, num_edges = self.num_nodes, self.num_edges
+        index_type = "<i4" if (num_nodes if num_ids is None else num_ids) < 2**31 else "<i8"
+        for names, rows, dtypes, axes in (
+            (("indptr", "out_indptr"), num_nodes + 1, ("<i8",), (1,)),
+            (("indices", "out_indices"), num_edges, (index_type,), (1,)),
+            (("out_positions",), num_edges, ("<i8",), (1,)),
+            (SPLITS, num_nodes, ("|b1",), (2,)),
+            (("labels",), num_nodes, ("<i8", "|u1"), (1, 2)),
+            (("node_times",), num_nodes, ("<i", "<f"), (1,)),
+            (("ids",), num_nodes, ("<i8", "<U"), (1,)),
+            (("edge_types",), num_edges, ("|u1", "<i8"), (1,)),
+            (("edge_weights",), num_edges, ("<f4",), (1,)),
+            (("edge_times",), num_edges, ("<i", "<f"), (1,)),
+            (("edge_columns",), num_edges, ("<f4",), (2,)),
+        ):
+            for name in names:
+                if name in self.arrays:
+                    self.check_array(name, dtypes, rows=rows, axes=axes)
+        for number, block in enumerate(self.blocks):
+            if block is not None:
+                rows = self.type_offsets[number + 1] - self.type_offsets[number]
+                self.check_block(f"features.{number}", *block, rows=rows)
+
+    def check_block(self, name: str, kind: str, columns: int, *, rows: int) -> None:
+        if kind == "sparse":
+            self.check_array(f"{name}.indptr", ("<i8",), rows=rows + 1)
+            self.check_array(f"{name}.indices", ("<i4",))
+            self.check_array(f"{name}.values", ("<f4",))
+            return
+        dtypes = ("|u1",) if kind == "quantised" else ("<f4", "<f2", "bfloat16")
+        self.check_array(name, dtypes, rows=rows, columns=columns, axes=(2,))
+        if kind == "quantised":
+            self.check_array(f"{name}.scale", ("<f4",), rows=columns)
+            self.check_array(f"{name}.offset", ("<f4",), rows=columns)
+
+    def check_array(
+        self,
+        name: str,
+        dtypes: tuple[str, ...],
+        *,
+        rows: int | None = None,
+        columns: int | None = None,
+        axes: tuple[int, ...] = (1,),
+    ) -> None:
+        """An array must be there, of a type that begins with one of `dtypes`, and of this shape where that is known."""
+        array = self.arrays.get(name)
+        if array is None:
+            self.refuse(f"is damaged: it has no array {name}: {COPY_IT}")
+        wanted = (rows, columns)[: len(array.shape)]
+        fits = all(size in (None, found) for size, found in zip(wanted, array.shape, strict=True))
+        if not fits or len(array.shape) not in axes or not array.dtype.startswith(dtypes):
+            shape = " x ".join("any" if size is None else f"{size:,}" for size in (rows, columns)[: max(axes)])
+            self.refuse(
+                f"is damaged: {name} is {array.dtype} of shape {array.shape}, expected {' or '.join(dtypes)} of shape "
+                f"{shape}: {COPY_IT}"
+            )
 
 
 def is_store(path: str | os.PathLike[str]) -> bool:
@@ -305,55 +410,6 @@ _ARRAY = {
 }
 
 
-def open_tensor(info: StoreInfo, name: str) -> Tensor:
-    """An array as a tensor over a read-only memory map."""
-    if name not in info.arrays:
-        info.refuse(f"is damaged: it has no array {name}: {COPY_IT}")
-    return as_tensor(open_array(info.folder, name, info.arrays[name]), info.arrays[name].dtype)
-
-
-def open_block(info: StoreInfo, number: int, *, prefix: str = "features") -> Block | None:
-    """The features of a node type, memory-mapped; `sample` for a few rows of them, which are never quantised."""
-    described = info.blocks[number]
-    if described is None:
-        return None
-    name, (kind, columns) = f"{prefix}.{number}", described
-    if kind == "sparse":
-        indptr, indices, values = (open_tensor(info, f"{name}.{member}") for member in _MEMBERS[kind])
-        return SparseMatrix(indptr, indices, values, columns)
-    values = open_tensor(info, name)
-    if kind == "quantised" and prefix == "features":
-        return QuantisedMatrix(values, open_tensor(info, f"{name}.scale"), open_tensor(info, f"{name}.offset"))
-    return values
-
-
-def open_graph(info: StoreInfo, **more: Any) -> Graph:
-    """The arrays of `info` and `more` as a graph, whose in-edges must begin and end as they should."""
-
-    columns: dict[str, Any] = {
-        name: open_tensor(info, name) for name in (*NODE_FIELDS, *EDGE_FIELDS) if name in info.arrays
-    }
-    if "train" in info.arrays:
-        columns["splits"] = Splits(*(open_tensor(info, name) for name in SPLITS))
-    if "ids" in info.arrays:
-        columns["ids"] = open_array(info.folder, "ids", info.arrays["ids"])
-    features = tuple(open_block(info, t) for t in range(len(info.blocks)))
-    indptr, indices = open_tensor(info, "indptr"), open_tensor(info, "indices")
-    try:
-        graph = Graph(indptr=indptr, indices=indices, features=features, **columns, **info.facts, **more)
-    except InputError:
-        raise
-    except ValueError as error:
-        raise InputError(f"the store {info.folder} does not hold a consistent graph: {error}") from error
-    check_ends(info, graph.indptr)
-    return graph
-
-
-def check_ends(info: StoreInfo, indptr: Tensor) -> None:
-    if int(indptr[0]) != 0 or int(indptr[-1]) != info.num_edges:
-        info.refuse(f"is damaged: indptr does not run from 0 to {info.num_edges}: {COPY_IT}")
-
-
 def check_sums(infos: list[StoreInfo], progress: Callable[[int, int], None]) -> None:
     """Read all arrays of these folders: every checksum must be right. `progress` is told of bytes done, and of all."""
     total, done = sum(info.num_bytes for info in infos), 0
@@ -363,68 +419,3 @@ def check_sums(infos: list[StoreInfo], progress: Callable[[int, int], None]) -> 
                 info.refuse(f"is damaged: {name}.npy does not have its checksum: {COPY_IT}")
             done += array.num_bytes
             progress(done, total)
-
-
-def check_sizes(info: StoreInfo, *, num_ids: int | None = None) -> None:
-    """Check the type and shape of every array before any is mapped; edges come from `num_ids` nodes, or from those that
-    there are."""
-    if not {"indptr", "indices"} <= set(info.arrays):
-        info.refuse(f"is damaged: it has no edges: {COPY_IT}")
-    num_nodes, num_edges = info.num_nodes, info.num_edges
-    index_type = "<i4" if (num_nodes if num_ids is None else num_ids) < 2**31 else "<i8"
-    for names, rows, dtypes, axes in (
-        (("indptr", "out_indptr"), num_nodes + 1, ("<i8",), (1,)),
-        (("indices", "out_indices"), num_edges, (index_type,), (1,)),
-        (("out_positions",), num_edges, ("<i8",), (1,)),
-        (SPLITS, num_nodes, ("|b1",), (2,)),
-        (("labels",), num_nodes, ("<i8", "|u1"), (1, 2)),
-        (("node_times",), num_nodes, ("<i", "<f"), (1,)),
-        (("ids",), num_nodes, ("<i8", "<U"), (1,)),
-        (("edge_types",), num_edges, ("|u1", "<i8"), (1,)),
-        (("edge_weights",), num_edges, ("<f4",), (1,)),
-        (("edge_times",), num_edges, ("<i", "<f"), (1,)),
-        (("edge_columns",), num_edges, ("<f4",), (2,)),
-    ):
-        for name in names:
-            if name in info.arrays:
-                check_array(info, name, dtypes, rows=rows, axes=axes)
-    for number, block in enumerate(info.blocks):
-        if block is not None:
-            rows = info.type_offsets[number + 1] - info.type_offsets[number]
-            check_block(info, f"features.{number}", *block, rows=rows)
-
-
-def check_block(info: StoreInfo, name: str, kind: str, columns: int, *, rows: int) -> None:
-    if kind == "sparse":
-        check_array(info, f"{name}.indptr", ("<i8",), rows=rows + 1)
-        check_array(info, f"{name}.indices", ("<i4",))
-        check_array(info, f"{name}.values", ("<f4",))
-        return
-    dtypes = ("|u1",) if kind == "quantised" else ("<f4", "<f2", "bfloat16")
-    check_array(info, name, dtypes, rows=rows, columns=columns, axes=(2,))
-    if kind == "quantised":
-        check_array(info, f"{name}.scale", ("<f4",), rows=columns)
-        check_array(info, f"{name}.offset", ("<f4",), rows=columns)
-
-
-def check_array(
-    info: StoreInfo,
-    name: str,
-    dtypes: tuple[str, ...],
-    *,
-    rows: int | None = None,
-    columns: int | None = None,
-    axes: tuple[int, ...] = (1,),
-) -> None:
-    """An array must be there, of a type that begins with one of `dtypes`, and of this shape where that is known."""
-    array = info.arrays.get(name)
-    if array is None:
-        info.refuse(f"is damaged: it has no array {name}: {COPY_IT}")
-    wanted = (rows, columns)[: len(array.shape)]
-    fits = all(size in (None, found) for size, found in zip(wanted, array.shape, strict=True))
-    if not fits or len(array.shape) not in axes or not array.dtype.startswith(dtypes):
-        shape = " x ".join("any" if size is None else f"{size:,}" for size in (rows, columns)[: max(axes)])
-        info.refuse(
-            f"is damaged: {name} is {array.dtype} of shape {array.shape}, expected {' or '.join(dtypes)} of shape "
-            f"{shape}: {COPY_IT}"
-        )

@@ -36,17 +36,7 @@ from torch import Tensor, nn
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.graph.keep import fingerprint_of
-from graphstrap.io.files import (
-    append_lines,
-    atomic_folder,
-    atomic_write,
-    check_readable,
-    flush_lines,
-    lock_file,
-    os_errors,
-    read_lines,
-    read_text,
-)
+from graphstrap.io import files
 from graphstrap.ops.adamw import AdamW
 from graphstrap.run.environment import describe_environment, describe_git
 from graphstrap.run.recipe import Recipe, parse_recipe
@@ -100,9 +90,9 @@ class Run:
             "environment": describe_environment(),
             "git": describe_git(),
         }
-        with os_errors(f"run folder {folder} cannot be made"):
+        with files.os_errors(f"run folder {folder} cannot be made"):
             folder.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_folder(folder, check=check) as temporary:
+        with files.atomic_folder(folder, check=check) as temporary:
             (temporary / "recipe.toml").write_text(recipe.to_toml(), encoding="utf-8")
             (temporary / "run.json").write_text(json.dumps(info, indent=2) + "\n", encoding="utf-8")
             if start is not None:
@@ -114,8 +104,8 @@ class Run:
         if not folder.is_dir():
             raise InputError(f"there is no run folder {folder}: make one with `graphstrap fit SOURCE --run {folder}`")
         try:
-            info = json.loads(read_text(folder / "run.json"))
-            text = read_text(folder / "recipe.toml")
+            info = json.loads(files.read_text(folder / "run.json"))
+            text = files.read_text(folder / "recipe.toml")
         except (ValueError, RecursionError) as error:
             raise InputError(f"{folder} is not a run folder, or is damaged: {error}") from error
         if not isinstance(info, dict) or not isinstance(info.get("format"), int):
@@ -146,7 +136,7 @@ class Run:
 
     def checkpoint(self, module: nn.Module, optimizer: AdamW, step: int) -> None:
         """Save a step; the log is on the disk before it, since what comes later is logged again and this is not."""
-        flush_lines(self.folder / "metrics.jsonl")
+        files.flush_lines(self.folder / "metrics.jsonl")
         info = {"step": step, "format": FORMAT_VERSION, "run": self.info.get("id")}
         write_checkpoint(self.checkpoint_path, module, optimizer, info=info)
 
@@ -171,12 +161,12 @@ class Run:
         if self.checkpoint_path.exists():
             step = load_checkpoint(self.checkpoint_path, module, optimizer, check=self._check)
         records = [record for record in self.metrics() if record.get("step", 0) <= step]
-        with atomic_write(self.folder / "metrics.jsonl") as temporary:
+        with files.atomic_write(self.folder / "metrics.jsonl") as temporary:
             temporary.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
         if self._began:
             now = datetime.now(UTC).isoformat(timespec="seconds")
             record = {"step": step, "time": now, "pid": os.getpid(), "host": socket.gethostname()}
-            append_lines(self.folder / "restarts.jsonl", [record])
+            files.append_lines(self.folder / "restarts.jsonl", [record])
         self._began = True
         return step
 
@@ -199,7 +189,7 @@ class Run:
         if self._is_locked:
             yield
             return
-        with lock_file(self.folder / LOCK_FILE, what=f"run folder {self.folder}"):
+        with files.lock_file(self.folder / LOCK_FILE, what=f"run folder {self.folder}"):
             self._is_locked = True
             try:
                 yield
@@ -208,12 +198,13 @@ class Run:
 
     def restarts(self) -> list[dict[str, Any]]:
         """One record for each time that training went on: `step`, `time`, `pid`, `host`."""
-        return [record for record in read_lines(self.folder / "restarts.jsonl") if type(record.get("step")) is int]
+        records = files.read_lines(self.folder / "restarts.jsonl")
+        return [record for record in records if type(record.get("step")) is int]
 
     # ---- metrics -----------------------------------------------------------------------------------------------------
 
     def log(self, record: Mapping[str, Any]) -> None:
-        append_lines(self.folder / "metrics.jsonl", [record])
+        files.append_lines(self.folder / "metrics.jsonl", [record])
 
     def metrics(self) -> list[dict[str, Any]]:
         return read_metrics(self.folder)
@@ -225,7 +216,7 @@ class Run:
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """What was logged: numbers and flags by name. Anything else in the file is damage, and left out."""
-    records = [{k: v for k, v in one.items() if _is_number(v)} for one in read_lines(folder / "metrics.jsonl")]
+    records = [{k: v for k, v in one.items() if _is_number(v)} for one in files.read_lines(folder / "metrics.jsonl")]
     return [one for one in records if type(one.get("step", 0)) is int]
 
 
@@ -279,7 +270,7 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], *, kind: str, info: dic
     on_cpu = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     # One key, because safetensors writes several in an order that changes: the same tensors are to give the same bytes.
     metadata = {_KEY: json.dumps({"kind": kind, "info": info, "checksum": _checksum(on_cpu, info)})}
-    with atomic_write(path) as temporary:
+    with files.atomic_write(path) as temporary:
         try:
             save_file(on_cpu, temporary, metadata=metadata)
         except SafetensorError as error:
@@ -306,7 +297,7 @@ def read_info(path: Path, *, kind: str) -> dict[str, Any]:
 @contextmanager
 def _opened(path: Path, advice: str) -> Iterator[Any]:
     """The file, open for reading; a damaged one gives an InputError of one sentence."""
-    check_readable(path)
+    files.check_readable(path)
     try:
         with safe_open(path, framework="pt", device="cpu") as file:
             yield file
