@@ -30,10 +30,10 @@ def make_gcn(seed: int = 0) -> GCN:
 
 
 def make_method() -> DGI:
-    return DGI(
-        lambda generator: GCN((12,), (16, 8), norm="layer", generator=generator),
-        generator=torch.Generator().manual_seed(0),
-    )
+    encoder = {"encoder.hidden_sizes": [16], "encoder.embedding_size": 8, "encoder.norm": "layer"}
+    recipe = Recipe().with_settings({"method.name": "dgi", **encoder})
+    method: DGI = build_method(recipe, input_sizes=(12,), seed=0)
+    return method
 
 
 def with_rows(graph: Graph, rows: torch.Tensor) -> Graph:

@@ -22,12 +22,11 @@ Array = np.ndarray[Any, Any]
 
 
 def make_method(*layer_sizes: int, norm: str = "none", num_features: int = 12) -> MVGRL:
-    generators = (torch.Generator().manual_seed(0), torch.Generator().manual_seed(1))
-    return MVGRL(
-        lambda generator: GCN((num_features,), layer_sizes or (8,), norm=norm, generator=generator),
-        teleport_prob=0.2,
-        generators=generators,
-    )
+    *hidden, size = layer_sizes or (8,)
+    encoder = {"encoder.hidden_sizes": hidden, "encoder.embedding_size": size, "encoder.norm": norm}
+    recipe = Recipe().with_settings({"method.name": "mvgrl", **encoder})
+    method: MVGRL = build_method(recipe, input_sizes=(num_features,), seed=0)
+    return method
 
 
 def dense_a_hat(graph: Graph) -> Array:
@@ -138,9 +137,9 @@ def test_discriminator_that_knows_nothing_loses_log_two() -> None:
 
 
 def test_other_encoders_than_gcn_are_refused() -> None:
-    generators = (torch.Generator(), torch.Generator())
-    with pytest.raises(ValueError, match="knows only GCN, got Identity"):
-        MVGRL(lambda generator: torch.nn.Identity(), teleport_prob=0.2, generators=generators)
+    recipe = Recipe().with_settings({"method.name": "mvgrl", "encoder.name": "mean-pooling"})
+    with pytest.raises(InputError, match="knows only GCN, got MeanPooling"):
+        build_method(recipe, input_sizes=(12,), seed=0)
 
 
 def test_encoders_start_from_different_weights_that_follow_from_the_seed() -> None:

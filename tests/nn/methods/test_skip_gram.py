@@ -41,8 +41,12 @@ HOUSE = Graph.from_edges([0, 1, 0, 2, 3, 1], [1, 2, 2, 3, 4, 3])
 
 
 def make_method(num_nodes: int, **settings: Any) -> SkipGram:
-    sizes = {"num_walks": 20, "walk_length": 12, "window_size": 3, "num_negatives": 5} | settings
-    return SkipGram(num_nodes, 8, generator=torch.Generator().manual_seed(0), **sizes)
+    num_walks = settings.pop("num_walks", 20)
+    own = {"name": "node2vec", "walk_length": 12, "window_size": 3, "num_negatives": 5} | settings
+    recipe = Recipe().with_settings({"encoder.embedding_size": 8, **{f"method.{key}": own[key] for key in own}})
+    method: SkipGram = build_method(recipe, input_sizes=(12,), num_nodes=num_nodes, seed=0)
+    method.num_walks = num_walks
+    return method
 
 
 def make_graph_with_dead_ends() -> Graph:

@@ -11,9 +11,9 @@ Hassani and Khasahmadi, Contrastive Multi-View Representation Learning on Graphs
                     + mean softplus( score(n_1, c_2)) + mean softplus( score(n_2, c_1)))
     embedding  = h_1 + h_2
 
-Reads of the recipe: `method.teleport_prob` (alpha, 0.2) and the encoder. Nothing is dropped or masked: of a view only
-the seed is used. The authors' encoders are one layer of 512 without normalisation (`hidden_sizes = []`,
-`norm = "none"`); with batch norm the running statistics mix real and shuffled features, as in DGI.
+Nothing is dropped or masked: of a view only the seed is used. The authors' encoders are one layer of 512 without
+normalisation (`hidden_sizes = []`, `norm = "none"`); with batch norm the running statistics mix real and shuffled
+features, as in DGI.
 
 Departs from the authors' code; test_mvgrl.py::test_loss_equals_an_independent_numpy_version pins the first two:
   * A step sees the whole graph; the code cuts 4 windows of 2,000 consecutive nodes out of A_hat and S. On Cora that is
@@ -29,7 +29,7 @@ would not fit is refused before it is made (`mvgrl_bytes`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -61,36 +61,21 @@ class MVGRLSettings(MethodSettings):
 
 @METHODS.register("mvgrl")
 class MVGRL(Method):
-    """The method: two encoders and the discriminator between them.
-
-    Args:
-        make_encoder: called twice with a generator, for the adjacency and for the diffusion; makes a GCN.
-        teleport_prob: alpha, the share of the walk that starts anew at each hop (0.2 in the authors' code).
-    """
+    """The method: two encoders, whose weights come from different children of the seed, and the discriminator between
+    them."""
 
     Settings = MVGRLSettings
     num_views, takes_samples, reads_views, looks_inside_encoder = 1, False, False, True
     online: TwoEncoders
 
-    def __init__(
-        self,
-        make_encoder: Callable[[torch.Generator], nn.Module],
-        *,
-        teleport_prob: float,
-        generators: tuple[torch.Generator, torch.Generator],
-    ) -> None:
+    def __init__(self, settings: MVGRLSettings, blueprint: Blueprint) -> None:
         super().__init__()
-        encoders = (only_gcn(make_encoder(generator)) for generator in generators)
-        self.online = TwoEncoders(*encoders, teleport_prob=teleport_prob)
+        generators = blueprint.generator(0), blueprint.generator(1)
+        encoders = (only_gcn(blueprint.make_encoder(generator)) for generator in generators)
+        self.online = TwoEncoders(*encoders, teleport_prob=settings.teleport_prob)
         size = self.online.embedding_size
         self.weight = bilinear_weight(size, size, generators[0])
         self.bias = nn.Parameter(torch.zeros(1))
-
-    @classmethod
-    def build(cls, settings: MVGRLSettings, blueprint: Blueprint) -> MVGRL:
-        """The two encoders draw their weights from different children of the seed."""
-        generators = (blueprint.generator(0), blueprint.generator(1))
-        return cls(blueprint.make_encoder, generators=generators, **cls.options(settings))
 
     def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, Stats]:
         tables = self.online.encode(batch, [CLEAN, View(SHUFFLED, views[0].seed)])
