@@ -105,7 +105,7 @@ class MPNN(Encoder):
 
     def forward(self, graph: Graph, view: View = CLEAN) -> Tensor:
         inputs = enumerate(zip(self.input_weights, self.type_biases, strict=True))
-        blocks = [project_block(graph, view, weight, block) + bias for block, (weight, bias) in inputs]
+        blocks = [project_block(graph, view, [weight], block)[0] + bias for block, (weight, bias) in inputs]
         h: Tensor = self.norms[0](join_blocks(blocks))  # (N, D)
         edges, scales = edge_inputs(graph, self.edge_size), self._scales(graph, view)
         is_made_again = torch.is_grad_enabled() and not self._fits(graph)

@@ -24,7 +24,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from graphstrap.graph import Graph, View
-from graphstrap.ops._csr import attention as _csr
 from graphstrap.ops._csr.attention import is_worth_summing, times_heads
 from graphstrap.ops._csr.products import best_form
 from graphstrap.ops._torch import Scores, apply
@@ -45,18 +44,14 @@ from graphstrap.ops._triton.products import column_mask, masked_weight, project
 
 def attend(graph: Graph, view: View, h: Tensor, scores: Scores, average: bool) -> Tensor:
     """See `graphstrap.ops.attend`."""
-    if h.dtype == torch.float64:
-        return _csr.attend(graph, view, h, scores, average)
     return _attend(graph, view, h, scores, average=average, shared=False)
 
 
 def attend_features(graph: Graph, view: View, weight: Tensor, scores: Scores) -> Tensor:
     """See `graphstrap.ops.attend_features`."""
-    if weight.dtype == torch.float64:
-        return _csr.attend_features(graph, view, weight, scores)
     features = best_form(graph, 0, weight, aligned=True)
     if not is_worth_summing(features, view, weight):
-        return attend(graph, view, project(graph, view, weight, 0), scores, False)
+        return attend(graph, view, project(graph, view, [weight], 0)[0], scores, False)
     masked = masked_weight(weight, column_mask(graph, view, 0), features)
     return times_heads(_attend(graph, view, features, scores, average=False, shared=True), masked, scores.num_heads)
 

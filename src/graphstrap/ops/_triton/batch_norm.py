@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from graphstrap.ops import _torch
+from graphstrap.ops._torch import apply
 from graphstrap.ops._triton.launch import IS_AVAILABLE
 from graphstrap.ops._triton.tiles import (
     JOIN_COLUMNS,
@@ -38,10 +38,8 @@ from graphstrap.ops._triton.tiles import (
 
 def batch_norm_prelu(x: Tensor, norm: nn.BatchNorm1d, slope: Tensor) -> Tensor:
     """PReLU after batch norm of x (N, D) with the batch's own statistics; moves the running ones in place."""
-    if x.dtype == torch.float64:
-        return _torch.batch_norm_prelu(x, norm, slope)
     statistics = norm.running_mean, norm.running_var, norm.momentum, norm.eps
-    return _torch.apply(_BatchNormPReLU, x, slope, norm.weight, norm.bias, *statistics)
+    return apply(_BatchNormPReLU, x, slope, norm.weight, norm.bias, *statistics)
 
 
 class _BatchNormPReLU(torch.autograd.Function):

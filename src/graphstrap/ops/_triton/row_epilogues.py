@@ -9,7 +9,7 @@ With p(z) = z where z > 0, else a z; s(z) = 1 where z > 0, else a; g the gradien
     cosine      c = q.t / (|q| |t|),  dq = g (t / |t| - c q / |q|) / |q|; lengths are at least 1e-8
 
 x is saved, and for layer norm a mean and a factor r for each row; n and z are made again. Float32 throughout, whatever
-x is; float64 goes to the reference.
+x is.
 """
 
 from __future__ import annotations
@@ -38,14 +38,12 @@ from graphstrap.ops._triton.tiles import (
 
 def layer_norm_prelu(x: Tensor, norm: nn.LayerNorm, slope: Tensor, shift: Tensor) -> Tensor:
     """PReLU after layer norm of every row of x + shift."""
-    if x.dtype == torch.float64:
-        return _torch.layer_norm_prelu(x, norm, slope, shift)
     return _torch.apply(_LayerNormPReLU, x, slope, shift, norm.weight, norm.bias, norm.eps)
 
 
 def bias_prelu(x: Tensor, bias: Tensor, slope: Tensor) -> Tensor:
     """PReLU of x + bias."""
-    if x.dtype == torch.float64 or not len(x):  # no rows: a graph without edges
+    if not len(x):  # a graph without edges
         return _torch.bias_prelu(x, bias.to(x.dtype), slope)
     return _torch.apply(_BiasPReLU, x, slope, bias)
 
@@ -57,8 +55,6 @@ def linear_prelu(x: Tensor, weight: Tensor, bias: Tensor, slope: Tensor) -> Tens
 
 def row_cosine(q: Tensor, t: Tensor) -> Tensor:
     """(N,) float32 cosine of each row of q with the same row of t. Gradient flows to q alone."""
-    if q.dtype == torch.float64:
-        return _torch.row_cosine(q, t)
     return _torch.apply(_RowCosine, q, t.to(q.dtype))
 
 
