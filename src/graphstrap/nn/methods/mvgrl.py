@@ -31,7 +31,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
@@ -43,12 +42,11 @@ from graphstrap.nn.encoders.gcn import GCN, bilinear_weight, convolve, only_gcn,
 from graphstrap.nn.methods import Blueprint, Method, MethodSettings, Stats
 from graphstrap.ops import propagate
 from graphstrap.ops.memory import free_memory
+from graphstrap.ops.once import once
 from graphstrap.run.recipe import METHODS
 from graphstrap.run.settings import setting
 
 SHUFFLED = ViewSpec(shuffle_nodes=True)
-
-_diffusions: WeakKeyDictionary[Graph, dict[float, Tensor]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -102,7 +100,7 @@ class TwoEncoders(nn.Module):
         Views differ in the order of the feature rows alone, and share each pass over the edges and over S.
         """
         sizes = [weight.shape[1] for weight in (self.adjacency.input_weights[0], *self.adjacency.weights)]
-        s = diffusion(graph, teleport_prob=self.teleport_prob, layer_sizes=sizes)  # (N, N)
+        s = diffusion(graph, self.teleport_prob, layer_sizes=sizes)  # (N, N)
         tables_1 = [project_features(graph, self.adjacency.input_weights, view) for view in views]  # (N, D_1) each
         tables_2 = [project_features(graph, self.diffusion.input_weights, view) for view in views]
         return [
@@ -124,21 +122,19 @@ def discrimination_loss(
     return torch.stack(losses).mean()
 
 
-def diffusion(graph: Graph, *, teleport_prob: float, layer_sizes: Sequence[int] = ()) -> Tensor:
-    """(N, N) alpha (I - (1 - alpha) D^-1/2 (A + I) D^-1/2)^-1 in float32, made once for a graph.
+@once
+def diffusion(graph: Graph, teleport_prob: float, /, *, layer_sizes: Sequence[int] = ()) -> Tensor:
+    """(N, N) alpha (I - (1 - alpha) D^-1/2 (A + I) D^-1/2)^-1 in float32, made once for a graph and alpha.
 
     Raises InputError, before anything is allocated, where this and a training step of such layers would not fit.
     """
-    made = _diffusions.setdefault(graph, {})
-    if teleport_prob not in made:
-        needed, free = mvgrl_bytes(graph.num_nodes, layer_sizes=layer_sizes), free_memory(graph.device)
-        if needed > free:
-            raise InputError(
-                f"OOM: needs about {_gigabytes(needed)} of {_gigabytes(free)}: mvgrl keeps a number for every "
-                f"pair of the {graph.num_nodes:,} nodes; bgrl's memory grows with the nodes"
-            )
-        made[teleport_prob] = _diffuse(graph, teleport_prob)
-    return made[teleport_prob]
+    needed, free = mvgrl_bytes(graph.num_nodes, layer_sizes=layer_sizes), free_memory(graph.device)
+    if needed > free:
+        raise InputError(
+            f"OOM: needs about {_gigabytes(needed)} of {_gigabytes(free)}: mvgrl keeps a number for every "
+            f"pair of the {graph.num_nodes:,} nodes; bgrl's memory grows with the nodes"
+        )
+    return _diffuse(graph, teleport_prob)
 
 
 @torch.no_grad()

@@ -145,6 +145,8 @@ if IS_AVAILABLE:
     import triton
     import triton.language as tl
 
+    from graphstrap.ops._triton.chunks import store_rows
+
     @triton.jit
     def _attend_kernel(
         first,
@@ -197,17 +199,7 @@ if IS_AVAILABLE:
                 total += tl.load(table + source, mask=mask, other=0.0).to(tl.float32) * weight[:, :, None]
         out_width = width if heads_here > 1 else num_heads * width
         to_column = own_head * width + wanted
-        _store_rows(out, partial, rows, slots, chunk, real, tl.sum(total, axis=1) * scale, out_width, to_column, inside)
-
-    @triton.jit
-    def _store_rows(out, partial, rows, slots, chunk, real, result, num_columns, columns, inside):
-        """The sum of a row of one chunk, or the partial sum of a longer one."""
-        slot = tl.load(slots + chunk, mask=real, other=-1).to(tl.int64)
-        row = tl.load(rows + chunk, mask=real, other=0).to(tl.int64)
-        whole = (real & (slot < 0))[:, None] & inside[None, :]
-        split = (slot >= 0)[:, None] & inside[None, :]
-        tl.store(out + row[:, None] * num_columns + columns[None, :], result.to(out.dtype.element_ty), mask=whole)
-        tl.store(partial + slot[:, None] * num_columns + columns[None, :], result, mask=split)
+        store_rows(out, partial, rows, slots, chunk, real, tl.sum(total, axis=1) * scale, out_width, to_column, inside)
 
     @triton.jit
     def _source_gradient_kernel(
@@ -275,4 +267,4 @@ if IS_AVAILABLE:
         if not is_shared:
             result = tl.sum(total, axis=1) * scale
             columns_out = head * width + wanted
-            _store_rows(out, partial, rows, slots, chunk, real, result, num_heads * width, columns_out, inside)
+            store_rows(out, partial, rows, slots, chunk, real, result, num_heads * width, columns_out, inside)

@@ -98,7 +98,7 @@ if IS_AVAILABLE:
     import triton
     import triton.language as tl
 
-    from graphstrap.ops._triton.tiles import own_columns, own_rows, own_tile, prelu_of, read, through_prelu
+    from graphstrap.ops._triton.tiles import own_columns, own_part, own_tile, prelu_of, read, through_prelu
 
     @triton.jit
     def _moments_kernel(
@@ -112,8 +112,7 @@ if IS_AVAILABLE:
         block_columns: tl.constexpr,
     ):
         """Mean, and sum of squared deviations from it, of a program's rows of x - x[0]."""
-        columns, inside = own_columns(num_columns, block_columns)
-        first, last = own_rows(num_rows, rows_per_program)
+        columns, inside, first, last = own_part(num_rows, num_columns, rows_per_program, block_columns)
         origin = read(x, columns, inside)
         mean = tl.zeros((block_rows, block_columns), dtype=tl.float32)  # of each lane's rows
         square = tl.zeros((block_rows, block_columns), dtype=tl.float32)
@@ -187,8 +186,7 @@ if IS_AVAILABLE:
         block_rows: tl.constexpr,
         block_columns: tl.constexpr,
     ):
-        columns, inside = own_columns(num_columns, block_columns)
-        first, last = own_rows(num_rows, rows_per_program)
+        columns, inside, first, last = own_part(num_rows, num_columns, rows_per_program, block_columns)
         a = tl.load(slope).to(tl.float32)
         origin, m, b = read(x, columns, inside), read(mean, columns, inside), read(bias, columns, inside)
         r = read(rstd, columns, inside)
@@ -216,8 +214,7 @@ if IS_AVAILABLE:
         block_columns: tl.constexpr,
     ):
         """A program's share of dw, db and da."""
-        columns, inside = own_columns(num_columns, block_columns)
-        first, last = own_rows(num_rows, rows_per_program)
+        columns, inside, first, last = own_part(num_rows, num_columns, rows_per_program, block_columns)
         a = tl.load(slope).to(tl.float32)
         origin, m, b = read(x, columns, inside), read(mean, columns, inside), read(bias, columns, inside)
         r = read(rstd, columns, inside)
@@ -255,8 +252,7 @@ if IS_AVAILABLE:
         block_rows: tl.constexpr,
         block_columns: tl.constexpr,
     ):
-        columns, inside = own_columns(num_columns, block_columns)
-        first, last = own_rows(num_rows, rows_per_program)
+        columns, inside, first, last = own_part(num_rows, num_columns, rows_per_program, block_columns)
         a = tl.load(slope).to(tl.float32)
         origin, m, b = read(x, columns, inside), read(mean, columns, inside), read(bias, columns, inside)
         r = read(rstd, columns, inside)
