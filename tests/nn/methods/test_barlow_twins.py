@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import make_random_graph
+from conftest import draw_views, make_random_graph
 
 from graphstrap.graph import CLEAN, Graph, View, ViewSpec
 from graphstrap.nn.methods import build_method
 from graphstrap.nn.methods.barlow_twins import BarlowTwins, cross_correlation, redundancy_loss
 from graphstrap.run.recipe import Recipe
-from graphstrap.train.views import draw_views
 
 Array = np.ndarray[Any, Any]
 SPECS = [ViewSpec(edge_drop_prob=0.3, feature_mask_prob=0.2)] * 2

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import make_random_graph
+from conftest import draw_views, make_random_graph
 
 from graphstrap.errors import InputError
 from graphstrap.graph import CLEAN, Graph, View, ViewSpec
 from graphstrap.nn.methods import build_method
 from graphstrap.nn.methods.bgrl import BGRL, average_over_neighbours, bootstrap_loss, target_decay_at
 from graphstrap.run.recipe import Recipe
-from graphstrap.train.views import draw_views
 
 Array = np.ndarray[Any, Any]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import make_random_graph
+from conftest import draw_views, make_random_graph
 
 from graphstrap.graph import CLEAN, Graph, View, ViewSpec
 from graphstrap.nn.encoders.gcn import GCN, shuffled_rows
@@ -16,7 +16,6 @@ from graphstrap.nn.methods import build_method
 from graphstrap.nn.methods.dgi import DGI, discrimination_loss
 from graphstrap.ops import _torch
 from graphstrap.run.recipe import Recipe
-from graphstrap.train.views import draw_views
 
 Array = np.ndarray[Any, Any]
 

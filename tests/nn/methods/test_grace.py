@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import make_random_graph
+from conftest import draw_views, make_random_graph
 
 from graphstrap.graph import CLEAN, Graph, View, ViewSpec
 from graphstrap.nn.methods import build_method
 from graphstrap.nn.methods.grace import GRACE, draw_negatives, info_nce
 from graphstrap.run.recipe import Recipe
-from graphstrap.train.views import adaptive_specs, draw_views
+from graphstrap.train.views import adaptive_specs
 
 Array = np.ndarray[Any, Any]
 CPU = torch.device("cpu")

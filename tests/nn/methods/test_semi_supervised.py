@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import make_communities
+from conftest import make_communities, train
 
 import graphstrap as gs
 from graphstrap.errors import InputError
@@ -26,7 +26,6 @@ from graphstrap.nn.methods.semi_supervised import (
 )
 from graphstrap.run.recipe import Recipe
 from graphstrap.train.batches import make_batches
-from graphstrap.train.loop import train
 from graphstrap.train.sampling.sampler import Sampler
 from graphstrap.train.sampling.subgraph import Gatherer
 

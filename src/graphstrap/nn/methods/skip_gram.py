@@ -221,9 +221,12 @@ class Node2VecSettings(DeepWalkSettings):
     outward_weight: float = setting(1.0, low=1e-3, high=1000.0)
 
 
-class SkipGram(Method):
-    """The method: the table, the context table, and the walks that train them. Features are not looked at."""
+@METHODS.register("deepwalk")
+class DeepWalk(Method):
+    """The method: the table, the context table, and the walks that train them, whose steps go to any neighbour alike.
+    Features are not looked at."""
 
+    Settings = DeepWalkSettings
     num_views, takes_samples, reads_views, has_encoder = 1, False, False, False
     online: Table
 
@@ -255,15 +258,8 @@ class SkipGram(Method):
         return h.clone()
 
 
-@METHODS.register("deepwalk")
-class DeepWalk(SkipGram):
-    """Steps to any neighbour alike."""
-
-    Settings = DeepWalkSettings
-
-
 @METHODS.register("node2vec")
-class Node2Vec(SkipGram):
+class Node2Vec(DeepWalk):
     """Steps that depend on the one before."""
 
     Settings = Node2VecSettings
