@@ -102,7 +102,7 @@ def train_together(
             is_last = interrupt.requested  # asked once: a signal that comes later is obeyed after the next step
             for session, (loss, stats) in zip(sessions, results, strict=True):
                 session.record(number, loss, stats, save_now=is_last)
-            bar.update(number, loss=sessions[0].log.loss, speed=sessions[0].log.speed)
+            bar.show(number, loss=sessions[0].log.loss, speed=sessions[0].log.speed)
             if is_last and number < num_steps:
                 raise InterruptedTrainingError(number, terminated=interrupt.terminated)
     return [session.log.records for session in sessions]

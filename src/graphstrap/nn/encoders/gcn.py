@@ -104,8 +104,7 @@ class GCN(Encoder):
 
     def encode_both(self, target: nn.Module, graph: Graph, view: View) -> tuple[Tensor, Tensor]:
         """Two GCNs share each pass over edges and features."""
-        if not isinstance(target, GCN):
-            return super().encode_both(target, graph, view)
+        assert isinstance(target, GCN)
         h, t = _encode([self, target], graph, view)
         return h, t.detach()
 

@@ -84,10 +84,6 @@ class MPNN(Encoder):
     ) -> None:
         super().__init__()
         *hidden, size = layer_sizes
-        if not hidden:
-            raise ValueError("an MPNN's MLPs need at least one hidden layer: give layer_sizes two entries or more")
-        if aggregation not in ("mean", "sum"):
-            raise ValueError(f"aggregation must be mean or sum, got {aggregation!r}")
         self.input_sizes, self.edge_size, self.aggregation = tuple(input_sizes), edge_size, aggregation
         self.embedding_size, self.hidden_sizes = int(size), tuple(hidden)
         self.input_weights = nn.ParameterList(glorot(max(1, size_in), size, generator) for size_in in input_sizes)

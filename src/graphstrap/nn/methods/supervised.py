@@ -101,17 +101,11 @@ def dropout(h: Tensor, prob: float, *, seed: int | Tensor) -> Tensor:
 
 
 def fit_supervised(
-    graph: Graph,
-    *,
-    encoder: str,
-    train: Tensor,
-    val: Tensor,
-    settings: SupervisedSettings | None = None,
-    seed: int = 0,
+    graph: Graph, *, encoder: str, train: Tensor, val: Tensor, settings: SupervisedSettings | None = None, seed: int = 0
 ) -> Supervised:
     """Train on the labels of the nodes `train` and stop by those of `val`. No other label is looked at."""
-    settings = settings or SupervisedSettings()
     assert graph.labels is not None
+    settings = settings or SupervisedSettings()
     seen, val_labels = _for_training(graph, train, settings.feature_dropout_prob), graph.labels[val]
     generator, num_classes = torch.Generator().manual_seed(child_seed(seed, 0)), graph.num_classes
     model = Supervised(encoder, graph.num_features, num_classes=num_classes, settings=settings, generator=generator)

@@ -45,7 +45,7 @@ def make_part_batches(
         device=device,
         share=partial(by_part, part=part) if recipe.sampling.roots == "owner" else workers.share,
         sampler=PartSampler(part, recipe.sampling.by_hop(), exchange, **sampler_flags(recipe)),
-        gatherer=PartGatherer(part, exchange, device=device, num_hot=recipe.sampling.hot_nodes),
+        fill=PartGatherer(part, exchange, device=device, num_hot=recipe.sampling.hot_nodes).fill,
     )
     depth = recipe.sampling.prefetch
     return PartPrefetcher(make, exchange, last_step=recipe.train.steps, device=device, depth=depth)

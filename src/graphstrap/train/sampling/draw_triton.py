@@ -141,29 +141,14 @@ def draw_edges(
         width = max(fan_outs)
         num_slots = triton.next_power_of_2(width)
         num_lanes = max(1, min(_PAIRS_PER_PROGRAM, 2048 // num_slots))
+        # In the place of what is not given stands a tensor that is not read.
+        frontier = nodes, nodes if owners is None else owners, nodes if roots is None else roots, seed_table
+        pairs = starts, degrees, counts, ends, edges if index.order is None else index.order, index.sources
+        results = edges, sources, into_rows, edges if factors is None else factors
+        kinds = {"has_owners": owners is not None, "has_order": index.order is not None, "has_factors": with_factors}
+        sizes = {"width": width, "num_slots": num_slots, "num_lanes": num_lanes}
         launch(_draw_kernel, (triton.cdiv(num_pairs, num_lanes),))(
-            nodes,
-            nodes if owners is None else owners,
-            nodes if roots is None else roots,
-            seed_table,
-            starts,
-            degrees,
-            counts,
-            ends,
-            edges if index.order is None else index.order,
-            index.sources,
-            edges,
-            sources,
-            into_rows,
-            edges if factors is None else factors,
-            num_pairs,
-            num_relations,
-            has_owners=owners is not None,
-            has_order=index.order is not None,
-            has_factors=factors is not None,
-            width=width,
-            num_slots=num_slots,
-            num_lanes=num_lanes,
+            *frontier, *pairs, *results, num_pairs, num_relations, **kinds, **sizes
         )
     of_rows = counts if num_relations == 1 else counts.view(-1, num_relations).sum(1)
     return Drawn(of_rows, edges, sources, into_rows, factors)
@@ -179,16 +164,7 @@ def _count(
     num_pairs = len(nodes) * index.num_relations
     start, degree, count = (torch.empty(num_pairs, dtype=torch.int64, device=nodes.device) for _ in range(3))
     if num_pairs:
-        launch(_count_kernel, (triton.cdiv(num_pairs, 256),))(
-            nodes,
-            index.indptr,
-            nodes if index.ends is None else index.ends,
-            fan_outs,
-            start,
-            degree,
-            count,
-            num_pairs,
-            index.num_relations,
-            has_ends=index.ends is not None,
-        )
+        tensors = nodes, index.indptr, nodes if index.ends is None else index.ends, fan_outs, start, degree, count
+        kinds = {"has_ends": index.ends is not None}
+        launch(_count_kernel, (triton.cdiv(num_pairs, 256),))(*tensors, num_pairs, index.num_relations, **kinds)
     return start, degree, count
