@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before PyTorch is imported: see graphstrap/__init__.py
 
@@ -18,9 +19,12 @@ import torch
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # before Triton is imported: its kernels then run on a CPU
 
-from graphstrap.graph import Graph
+from graphstrap.graph import Graph, View, ViewSpec
+from graphstrap.nn.methods import Method
 from graphstrap.ops._triton import chunks
-from graphstrap.run.recipe import ENCODERS, METHODS
+from graphstrap.run.recipe import ENCODERS, METHODS, Recipe
+from graphstrap.train.loop import TrainingJob, train_together
+from graphstrap.train.views import draw_seeds
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a shell's background, where children would ignore it, too
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -84,6 +88,17 @@ def narrow_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 def communities() -> Graph:
     """120 nodes in three communities, sparse bag-of-words features that hint at them, labels that name them."""
     return make_communities(num_nodes=120, num_classes=3, seed=0)
+
+
+def draw_views(specs: Sequence[ViewSpec], *, seed: int, step: int) -> list[View]:
+    """One view of each spec for a training step."""
+    seeds = draw_seeds(len(specs), seed=seed, step=step)
+    return [View(spec, view_seed) for spec, view_seed in zip(specs, seeds, strict=True)]
+
+
+def train(method: Method, graph: Graph, *, recipe: Recipe, seed: int, **job: Any) -> list[dict[str, Any]]:
+    """Train one method; what it logged."""
+    return train_together([TrainingJob(method, seed, **job)], graph, recipe=recipe)[0]
 
 
 def make_communities(*, num_nodes: int, num_classes: int, seed: int) -> Graph:

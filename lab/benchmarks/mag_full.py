@@ -86,7 +86,7 @@ def measure_split(step: EagerStep, *, device: torch.device, num_steps: int) -> t
         marks = [_now(device)]
         batch = make.sample(number)
         marks.append(_now(device))
-        batch = make.gatherer.fill(batch)
+        batch = make.fill(batch)
         marks.append(_now(device))
         step.run(draw_seeds(len(step.specs), seed=0, step=number), number, batch)
         marks.append(_now(device))

@@ -55,7 +55,7 @@ def measure(graph: Graph, num_roots: int, *, device: torch.device, num_steps: in
         times = [_now(device)]
         ids = make.sample(number)
         times.append(_now(device))
-        step.given = make.gatherer.fill(ids).to(device)
+        step.given = make.fill(ids).to(device)
         times.append(_now(device))
         step(number)
         times.append(_now(device))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from conftest import make_random_graph
+from conftest import draw_views, make_random_graph
 
 from graphstrap.graph import CLEAN, Graph, View, ViewSpec
 from graphstrap.ops._torch import kept_columns, kept_edges, kept_elements
-from graphstrap.train.views import draw_views
 
 
 def symmetric_graph() -> Graph:

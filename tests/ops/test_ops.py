@@ -46,7 +46,7 @@ def test_propagate_equals_the_reference(graph: Graph, spec: ViewSpec, seed: int,
     view = View(spec, seed)
     h = torch.randn(graph.num_nodes, 5, requires_grad=True)
     upstream = torch.randn(graph.num_nodes, 5)
-    results = [backend.propagate(graph, view, h, norm) for backend in (_torch, _csr)]
+    results = [backend.propagate(graph, view, [h], norm)[0] for backend in (_torch, _csr)]
     gradients = [torch.autograd.grad(result, h, upstream)[0] for result in results]
     torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-5)
@@ -58,9 +58,9 @@ def test_edges_that_a_batch_lacks_count_in_its_degrees(spec: ViewSpec, norm: str
     graph = make_random_graph(num_nodes=30, num_edges=80, seed=3, weighted=True)
     lacking = replace(graph, missing_degrees=torch.arange(30).float())
     h, view = torch.randn(30, 5), View(spec, 4)
-    results = [backend.propagate(lacking, view, h, norm) for backend in (_torch, _csr)]
+    results = [backend.propagate(lacking, view, [h], norm)[0] for backend in (_torch, _csr)]
     torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
-    assert torch.allclose(results[0], _torch.propagate(graph, view, h, norm)) == (norm == "sum")
+    assert torch.allclose(results[0], _torch.propagate(graph, view, [h], norm)[0]) == (norm == "sum")
 
 
 @settings(max_examples=60, deadline=None)
@@ -71,7 +71,7 @@ def test_project_equals_the_reference(graph: Graph, spec: ViewSpec, seed: int, d
     view = View(spec, seed)
     weight = torch.randn(12, 7, requires_grad=True)
     upstream = torch.randn(graph.num_nodes, 7)
-    results = [backend.project(graph, view, weight, 0) for backend in (_torch, _csr)]
+    results = [backend.project(graph, view, [weight], 0)[0] for backend in (_torch, _csr)]
     gradients = [torch.autograd.grad(result, weight, upstream)[0] for result in results]
     torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-5)
@@ -81,9 +81,9 @@ def test_dense_form_of_dense_enough_sparse_features_gives_the_same(monkeypatch: 
     graph = make_random_graph(num_nodes=30, num_edges=60, seed=1)
     view = View(ViewSpec(feature_mask_prob=0.3), 5)
     weight = torch.randn(12, 4)
-    sparse = _csr.project(graph, view, weight, 0)
+    sparse = _csr.project(graph, view, [weight], 0)
     monkeypatch.setitem(features.DENSE_FROM, "cpu", 0.0)
-    torch.testing.assert_close(_csr.project(graph, view, weight, 0), sparse)
+    torch.testing.assert_close(_csr.project(graph, view, [weight], 0), sparse)
 
 
 def test_prelu_equals_the_reference() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import make_communities
+from conftest import make_communities, train
 
 from graphstrap.api.estimator import Embedder
 from graphstrap.nn.methods import build_method
@@ -14,7 +14,6 @@ from graphstrap.ops import precision as precision_module
 from graphstrap.ops._triton.launch import may_round_to_tf32
 from graphstrap.ops.precision import computing_in, has_part_of_a_gpu, resolve_precision
 from graphstrap.run.recipe import METHODS, Recipe
-from graphstrap.train.loop import train
 
 CPU = torch.device("cpu")
 

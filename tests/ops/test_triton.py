@@ -81,7 +81,7 @@ def test_propagate_equals_the_reference(
 ) -> None:
     graph, view = graph.to(DEVICE), View(spec, seed)
     h = torch.randn(graph.num_nodes, columns, device=DEVICE, requires_grad=True)
-    check_against(lambda backend: backend.propagate(graph, view, h, norm), h)
+    check_against(lambda backend: backend.propagate(graph, view, [h], norm)[0], h)
 
 
 @few
@@ -102,7 +102,7 @@ def test_project_equals_the_reference(narrow_chunks: None, graph: Graph, spec: V
         patch.setattr(products, "_has_fast_products", lambda dtype: way == "split")
         patch.setattr(products, "_MULTIPLE", 4)
         patch.setattr(products, "HOT_FROM", 0.3)
-        check_against(lambda backend: backend.project(graph, view, weight, 0), weight)
+        check_against(lambda backend: backend.project(graph, view, [weight], 0)[0], weight)
 
 
 def test_elements_of_a_batch_are_masked_by_their_global_rows_and_the_probability_of_their_column() -> None:
@@ -142,7 +142,7 @@ def test_edges_that_a_batch_lacks_count_in_its_degrees(norm: str) -> None:
     graph = make_random_graph(num_nodes=30, num_edges=80, seed=3, weighted=True)
     lacking = replace(graph, missing_degrees=torch.arange(30).float()).to(DEVICE)
     h, view = torch.randn(30, 5, device=DEVICE), View(ViewSpec(edge_drop_prob=0.4), 4)
-    results = [backend.propagate(lacking, view, h, norm) for backend in (_torch, _triton)]
+    results = [backend.propagate(lacking, view, [h], norm)[0] for backend in (_torch, _triton)]
     torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
 
 
@@ -159,20 +159,21 @@ def test_hubs_of_many_chunks_and_widths_of_many_blocks(narrow_chunks: None, colu
     graph = make_random_graph(num_nodes=60, num_edges=1_500, seed=1, weighted=True).to(DEVICE)
     assert int(graph.in_degrees.max()) > 2 * chunks.CHUNK
     h = torch.randn(60, columns, device=DEVICE, requires_grad=True)
-    check_against(lambda backend: backend.propagate(graph, View(ViewSpec(edge_drop_prob=0.4), 3), h, "symmetric"), h)
+    view = View(ViewSpec(edge_drop_prob=0.4), 3)
+    check_against(lambda backend: backend.propagate(graph, view, [h], "symmetric")[0], h)
 
 
 def test_both_tables_in_one_pass_and_the_second_gets_no_gradient_it_did_not_ask_for() -> None:
     graph = make_random_graph(num_nodes=30, num_edges=200, seed=2).to(DEVICE)
     view = View(ViewSpec(edge_drop_prob=0.4, feature_mask_prob=0.3), 3)
     h, t = torch.randn(30, 9, device=DEVICE, requires_grad=True), torch.randn(30, 9, device=DEVICE)
-    both = _triton.propagate_both(graph, view, h, t, "mean")
+    both = _triton.propagate(graph, view, [h, t], "mean")
     for one, table in zip(both, (h, t), strict=True):
-        torch.testing.assert_close(one, _triton.propagate(graph, view, table, "mean"), rtol=0, atol=0)
+        torch.testing.assert_close(one, _triton.propagate(graph, view, [table], "mean")[0], rtol=0, atol=0)
     assert both[0].requires_grad
     assert not both[1].requires_grad
     t.requires_grad_()
-    gradients = torch.autograd.grad(sum(_triton.propagate_both(graph, view, h, t, "mean")).sum(), (h, t))  # type: ignore[union-attr]
+    gradients = torch.autograd.grad(sum(_triton.propagate(graph, view, [h, t], "mean")).sum(), (h, t))  # type: ignore[union-attr]
     torch.testing.assert_close(gradients[0], gradients[1])
 
 
@@ -184,9 +185,9 @@ def test_bfloat16_sums_in_float32(kind: str, monkeypatch: pytest.MonkeyPatch) ->
     view = View(ViewSpec(edge_drop_prob=0.2, feature_mask_prob=0.2), 3)
     table = torch.randn(50 if kind == "propagate" else 12, 33, device=DEVICE).bfloat16()
     last: Any = "symmetric" if kind == "propagate" else 0
-    ours = getattr(_triton, kind)(graph, view, table, last)
+    (ours,) = getattr(_triton, kind)(graph, view, [table], last)
     assert ours.dtype == torch.bfloat16
-    exact = getattr(_torch, kind)(graph, view, table.double(), last)
+    (exact,) = getattr(_torch, kind)(graph, view, [table.double()], last)
     assert float((ours.double() - exact).norm() / exact.norm()) < 4e-3  # half a unit of bfloat16's 8 bits
 
 
@@ -204,21 +205,26 @@ def test_a_matrix_without_loops_or_mask_is_itself() -> None:
     graph = make_random_graph(num_nodes=20, num_edges=90, seed=3).to(DEVICE)
     matrix = compact(Chunks.of(graph.indptr), graph.indices)
     h = torch.randn(20, 3, device=DEVICE)
-    torch.testing.assert_close(matrix.times(h)[0], _torch.propagate(graph, CLEAN, h, "sum") - h)
+    torch.testing.assert_close(matrix.times(h)[0], _torch.propagate(graph, CLEAN, [h], "sum")[0] - h)
 
 
 def test_the_same_call_gives_the_same_bits() -> None:
     graph = make_random_graph(num_nodes=40, num_edges=2_000, seed=5).to(DEVICE)
     h = torch.randn(40, 17, device=DEVICE)
-    first, second = (_triton.propagate(graph, View(ViewSpec(edge_drop_prob=0.5), 9), h, "symmetric") for _ in range(2))
+    views = [View(ViewSpec(edge_drop_prob=0.5), 9) for _ in range(2)]
+    first, second = (_triton.propagate(graph, view, [h], "symmetric")[0] for view in views)
     assert torch.equal(first, second)
 
 
-def test_float64_goes_to_an_exact_path() -> None:
+def test_float64_goes_to_an_exact_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ops, "backend", lambda device_type: ops.Backend("triton", ""))
     graph = make_random_graph(num_nodes=20, num_edges=90, seed=3).to(DEVICE)
     h = torch.randn(20, 3, device=DEVICE, dtype=torch.float64)
-    exact = _torch.propagate(graph, CLEAN, h, "mean")
-    torch.testing.assert_close(_triton.propagate(graph, CLEAN, h, "mean"), exact, rtol=1e-5, atol=1e-6)
+    exact = _torch.propagate(graph, CLEAN, [h], "mean")[0]
+    torch.testing.assert_close(ops.propagate(graph, CLEAN, h, norm="mean"), exact, rtol=1e-5, atol=1e-6)
+    norm, slope = torch.nn.LayerNorm(3, device=DEVICE, dtype=torch.float64), torch.tensor([0.3], device=DEVICE).double()
+    ours = ops.layer_norm_prelu(h, norm, slope, shift=h[0])
+    torch.testing.assert_close(ours, _torch.layer_norm_prelu(h, norm, slope, h[0]), rtol=1e-12, atol=1e-12)
 
 
 def test_averages_move_as_in_the_reference() -> None:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 import torch
-from conftest import make_communities, make_random_graph
+from conftest import make_communities, make_random_graph, train
 
 from graphstrap.api.estimator import Embedder
 from graphstrap.errors import InputError
@@ -20,7 +20,7 @@ from graphstrap.nn.methods import Method, build_method
 from graphstrap.run.folder import Run
 from graphstrap.run.recipe import METHODS, Recipe, parse_recipe
 from graphstrap.train.batches import Prefetcher, place_graph, roots_at
-from graphstrap.train.loop import make_step, train
+from graphstrap.train.loop import make_step
 from graphstrap.train.sampling.draw import permuted
 from graphstrap.train.sampling.sampler import Sampler
 from graphstrap.train.sampling.subgraph import Gatherer

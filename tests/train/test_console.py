@@ -21,8 +21,8 @@ BRIEF = {"train.steps": 2, "encoder.hidden_sizes": [8], "encoder.embedding_size"
 @pytest.mark.parametrize("shown", [True, False])
 def test_bar_shows_on_stderr_or_not_at_all(shown: bool, capsys: pytest.CaptureFixture[str]) -> None:
     with TrainingBar(10, shown=shown) as bar:
-        bar.update(3, loss=0.5, speed=12.0)
-        bar.update(10, loss=0.25, speed=12.0)
+        bar.show(3, loss=0.5, speed=12.0)
+        bar.show(10, loss=0.25, speed=12.0)
     captured = capsys.readouterr()
     assert captured.out == ""
     assert ("10/10" in captured.err) == shown

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import train
 from torch import Tensor
 
 from graphstrap.errors import DivergedError, InterruptedTrainingError
@@ -20,7 +21,6 @@ from graphstrap.nn.methods.bgrl import BGRL
 from graphstrap.ops.adamw import AdamW
 from graphstrap.run.folder import Run
 from graphstrap.run.recipe import Recipe
-from graphstrap.train.loop import train
 
 SETTINGS = {
     "encoder.hidden_sizes": [16],

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
-from conftest import make_random_graph
+from conftest import make_random_graph, train
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph, View, ViewSpec
@@ -15,7 +15,6 @@ from graphstrap.io.networkx import to_networkx
 from graphstrap.nn.methods import build_method
 from graphstrap.ops._torch import kept_columns, kept_edges
 from graphstrap.run.recipe import Recipe
-from graphstrap.train.loop import train
 from graphstrap.train.views import CENTRALITIES, adaptive_specs, eigenvector_centrality, pagerank
 
 

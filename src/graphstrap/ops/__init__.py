@@ -8,7 +8,7 @@ made once for each device; the environment variable GRAPHSTRAP_BACKEND forces it
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import import_module
 from types import ModuleType
@@ -53,8 +53,9 @@ def backend(device_type: str) -> Backend:
 
 
 def _backend_of(tensor: Tensor) -> ModuleType:
-    """The module that serves this tensor's device."""
-    return _load(backend(tensor.device.type).name)
+    """The module that serves this tensor's device. Triton's kernels add up in float32: float64 goes the other way."""
+    name = backend(tensor.device.type).name
+    return _load("csr" if name == "triton" and tensor.dtype == torch.float64 else name)
 
 
 @cache
@@ -82,14 +83,14 @@ def propagate(graph: Graph, view: View, h: Tensor, *, norm: str = "symmetric") -
 
     D is the weighted in-degree of the masked graph plus the self-loop, at both ends. h is (N, D), and so is the result.
     """
-    _check_norm(norm)
-    return _backend_of(h).propagate(graph, view, h, norm)
+    return propagate_all(graph, view, [h], norm=norm)[0]
 
 
-def propagate_both(graph: Graph, view: View, h: Tensor, t: Tensor, *, norm: str = "symmetric") -> tuple[Tensor, Tensor]:
-    """Propagate two tables of one shape over one view; on CUDA that is one pass over the edges."""
-    _check_norm(norm)
-    return _backend_of(h).propagate_both(graph, view, h, t, norm)
+def propagate_all(graph: Graph, view: View, tables: Sequence[Tensor], *, norm: str = "symmetric") -> list[Tensor]:
+    """Propagate a table, or two of one shape, over one view; on CUDA that is one pass over the edges."""
+    if norm not in NORMS:
+        raise ValueError(f"norm must be one of {', '.join(NORMS)}, got {norm!r}")
+    return _backend_of(tables[0]).propagate(graph, view, tables, norm)
 
 
 def attend(graph: Graph, view: View, h: Tensor, scores: Scores, *, average: bool = False) -> Tensor:
@@ -139,12 +140,12 @@ def nodes_from_edges(graph: Graph, view: View, messages: Tensor) -> tuple[Tensor
 
 def project(graph: Graph, view: View, weight: Tensor, *, block: int = 0) -> Tensor:
     """Features of one node type times a weight, under the view's feature mask: (X o mask) W, of shape (N_t, D)."""
-    return _backend_of(weight).project(graph, view, weight, block)
+    return project_all(graph, view, [weight], block=block)[0]
 
 
-def project_both(graph: Graph, view: View, weight: Tensor, other: Tensor, *, block: int = 0) -> tuple[Tensor, Tensor]:
-    """Project the same features by two weights of one shape."""
-    return _backend_of(weight).project_both(graph, view, weight, other, block)
+def project_all(graph: Graph, view: View, weights: Sequence[Tensor], *, block: int = 0) -> list[Tensor]:
+    """Project the same features by a weight, or by two of one shape."""
+    return _backend_of(weights[0]).project(graph, view, weights, block)
 
 
 def batch_norm_prelu(x: Tensor, norm: nn.BatchNorm1d, slope: Tensor) -> Tensor:
@@ -218,11 +219,6 @@ def resolve_device(name: str) -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise InputError("device cuda was asked for, but PyTorch sees no CUDA device here: take device cpu, or auto")
     return device
-
-
-def _check_norm(norm: str) -> None:
-    if norm not in NORMS:
-        raise ValueError(f"norm must be one of {', '.join(NORMS)}, got {norm!r}")
 
 
 def _check_scores(graph: Graph, h: Tensor, scores: Scores) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -114,31 +115,35 @@ def stream_seed(seed: int | Tensor, stream: int) -> int | Tensor:
     return mixed if isinstance(mixed, Tensor) else int(mixed)
 
 
-def propagate(graph: Graph, view: View, h: Tensor, norm: str) -> Tensor:
-    """A_hat h over the view's edges and self-loops; see `graphstrap.ops.propagate`."""
-    source, target = graph.indices.long(), graph.targets
-    weight = torch.ones(graph.num_edges, dtype=h.dtype, device=h.device)  # (E,)
+def propagate(graph: Graph, view: View, tables: Sequence[Tensor], norm: str) -> list[Tensor]:
+    """A_hat h of every table over the view's edges and self-loops; see `graphstrap.ops.propagate`."""
+    source, target, dtype = graph.indices.long(), graph.targets, tables[0].dtype
+    weight = torch.ones(graph.num_edges, dtype=dtype, device=graph.device)  # (E,)
     if graph.edge_weights is not None:
-        weight = graph.edge_weights.to(h.dtype)
+        weight = graph.edge_weights.to(dtype)
     kept = kept_edges(graph, view)
     if kept is not None:
         weight = weight * kept
-    if norm == "sum":
+
+    def total(h: Tensor) -> Tensor:
         return h.index_add(0, target, weight[:, None] * h[source])
-    degree = torch.ones(graph.num_nodes, dtype=h.dtype, device=h.device).index_add(0, target, weight)  # (N,)
+
+    if norm == "sum":
+        return [total(h) for h in tables]
+    degree = torch.ones(graph.num_nodes, dtype=dtype, device=graph.device).index_add(0, target, weight)[:, None]
     missing = missing_degrees(graph, view)
     if missing is not None:
-        degree = degree + missing.to(h.dtype)
+        degree = degree + missing.to(dtype)[:, None]  # (N, 1)
     if norm == "mean":
-        return h.index_add(0, target, weight[:, None] * h[source]) / degree[:, None]
+        return [total(h) / degree for h in tables]
     scale = degree.rsqrt()
-    scaled = scale[:, None] * h
-    return scale[:, None] * scaled.index_add(0, target, weight[:, None] * scaled[source])
+    return [scale * total(scale * h) for h in tables]
 
 
-def project(graph: Graph, view: View, weight: Tensor, block: int) -> Tensor:
-    """(X o mask) W for one feature block; see `graphstrap.ops.project`."""
-    return masked_features(graph, view, block, weight.dtype) @ weight
+def project(graph: Graph, view: View, weights: Sequence[Tensor], block: int) -> list[Tensor]:
+    """(X o mask) W of every weight for one feature block; see `graphstrap.ops.project`."""
+    x = masked_features(graph, view, block, weights[0].dtype)
+    return [x @ weight for weight in weights]
 
 
 def masked_features(graph: Graph, view: View, block: int, dtype: torch.dtype) -> Tensor:
@@ -171,7 +176,7 @@ def attend(graph: Graph, view: View, h: Tensor, scores: Scores, average: bool) -
 
 def attend_features(graph: Graph, view: View, weight: Tensor, scores: Scores) -> Tensor:
     """Attention over (X o mask) W; see `graphstrap.ops.attend_features`."""
-    return attend(graph, view, project(graph, view, weight, 0), scores, False)
+    return attend(graph, view, project(graph, view, [weight], 0)[0], scores, False)
 
 
 def attention_weights(graph: Graph, view: View, scores: Scores) -> Tensor:
@@ -213,16 +218,6 @@ def nodes_from_edges(graph: Graph, view: View, messages: Tensor) -> tuple[Tensor
         messages = messages * kept[:, None]
     nothing = messages.new_zeros(graph.num_nodes, messages.shape[1])
     return nothing.index_add(0, graph.targets, messages), nothing.index_add(0, graph.indices.long(), messages)
-
-
-def propagate_both(graph: Graph, view: View, h: Tensor, t: Tensor, norm: str) -> tuple[Tensor, Tensor]:
-    """A_hat h and A_hat t; see `graphstrap.ops.propagate_both`."""
-    return propagate(graph, view, h, norm), propagate(graph, view, t, norm)
-
-
-def project_both(graph: Graph, view: View, weight: Tensor, other: Tensor, block: int) -> tuple[Tensor, Tensor]:
-    """(X o mask) W for two weights; see `graphstrap.ops.project_both`."""
-    return project(graph, view, weight, block), project(graph, view, other, block)
 
 
 def batch_norm_prelu(x: Tensor, norm: nn.BatchNorm1d, slope: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ T = TypeVar("T")
 def once(work_out: Callable[P, T]) -> Callable[P, T]:
     """The function with its results kept, until one of the graphs, views and matrices that it was given is gone.
 
-    Give arguments by position. Those of other types are compared by value.
+    Arguments of other types are compared by value; those given by name are not looked at.
     """
     kept: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 

@@ -32,9 +32,8 @@ def resolve_precision(name: str, device: torch.device) -> str:
         )
     if name != "auto":
         return name
-    if not torch.cuda.is_bf16_supported(including_emulation=False):
-        return "tf32"
-    return "bf16" if gpu_multiplies_bf16() else "tf32"
+    has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False) and gpu_multiplies_bf16()
+    return "bf16" if has_bf16 else "tf32"
 
 
 @cache

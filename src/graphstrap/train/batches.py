@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -131,12 +131,6 @@ _MOST_OF_MEMORY = 0.6
 Share = Callable[[Tensor], Tensor]
 
 
-class Filler(Protocol):
-    """What gives a batch its features and labels."""
-
-    def fill(self, batch: Graph) -> Graph: ...
-
-
 def make_batches(
     graph: Graph, *, recipe: Recipe, seed: int, device: torch.device, share: Share | None = None
 ) -> Prefetcher:
@@ -146,8 +140,8 @@ def make_batches(
 
 
 class BatchMaker:
-    """Makes the batch of a step: roots, what is sampled around them, and what these nodes have. `sampler` and
-    `gatherer` where others than the graph's own are to do it."""
+    """Makes the batch of a step: roots, what is sampled around them, and what these nodes have. `sampler` and `fill`
+    where others than the graph's own are to do it."""
 
     def __init__(
         self,
@@ -158,11 +152,11 @@ class BatchMaker:
         device: torch.device,
         share: Share | None = None,
         sampler: Sampler | None = None,
-        gatherer: Filler | None = None,
+        fill: Callable[[Graph], Graph] | None = None,
     ) -> None:
         self.seed, self.share = seed, share
         self.sampler = sampler or make_sampler(graph, recipe)
-        self.gatherer = gatherer or Gatherer(graph, device=device, num_hot=recipe.sampling.hot_nodes)
+        self.fill = fill or Gatherer(graph, device=device, num_hot=recipe.sampling.hot_nodes).fill
         self.roots = choose_roots(graph, recipe, seed)
 
     def sample(self, step: int) -> Graph:
@@ -171,7 +165,7 @@ class BatchMaker:
         return self.sampler.sample(roots, seed=self.seed, step=step, are_distinct=True)
 
     def __call__(self, step: int) -> Graph:
-        return self.gatherer.fill(self.sample(step))
+        return self.fill(self.sample(step))
 
 
 def choose_roots(graph: Graph, recipe: Recipe, seed: int) -> Callable[[int], Tensor]:

@@ -22,11 +22,11 @@ def can_be_watched() -> bool:
     return sys.stderr.isatty() or (Console(stderr=True).is_jupyter and find_spec("ipywidgets") is not None)
 
 
-class TrainingBar:
+class TrainingBar(Progress):
     """Step, loss, steps a second, time left; nothing where it is not shown."""
 
     def __init__(self, total_steps: int, *, start: int = 0, shown: bool = True) -> None:
-        self._progress = Progress(
+        super().__init__(
             TextColumn("[bold]training"),
             BarColumn(),
             MofNCompleteColumn(),
@@ -36,17 +36,10 @@ class TrainingBar:
             console=Console(stderr=True),
             disable=not shown,
         )
-        self._task = self._progress.add_task("training", total=total_steps, completed=start, loss="-", speed="-")
+        self._task = self.add_task("training", total=total_steps, completed=start, loss="-", speed="-")
 
-    def update(self, step: int, *, loss: float, speed: float) -> None:
-        self._progress.update(self._task, completed=step, loss=f"{loss:.4f}", speed=f"{speed:.1f}")
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._progress.stop()
+    def show(self, step: int, *, loss: float, speed: float) -> None:
+        self.update(self._task, completed=step, loss=f"{loss:.4f}", speed=f"{speed:.1f}")
 
 
 _listening: set[Interrupt] = set()

@@ -40,23 +40,6 @@ class TrainingJob:
     sinks: Sequence[MetricsSink] = ()
 
 
-def train(
-    method: Method,
-    graph: Graph,
-    *,
-    recipe: Recipe,
-    seed: int,
-    run: RunFolder | None = None,
-    evaluate: Evaluate | None = None,
-    progress: bool = False,
-) -> list[dict[str, Any]]:
-    """Train in place, from the run's last checkpoint if it has one. Returns the metrics that were logged.
-
-    Everything random in a step is a function of (seed, step), so a resumed run is the uninterrupted run, bit for bit.
-    """
-    return train_together([TrainingJob(method, seed, run, evaluate)], graph, recipe=recipe, progress=progress)[0]
-
-
 def make_step(method: Method, graph: Graph, *, recipe: Recipe, seed: int) -> EagerStep:
     """A captured step on CUDA, an eager one elsewhere or where GRAPHSTRAP_CAPTURE=0 asks for it. Steps on sampled
     batches, on some of many graphs, or by an encoder that was added, differ in shape, and a CUDA graph cannot: they are
@@ -91,8 +74,10 @@ def train_together(
     make_step: MakeStep = make_step,
     interrupt: Interrupt | None = None,
 ) -> list[list[dict[str, Any]]]:
-    """Train every model, each as it would be trained alone. Returns the metrics of each.
+    """Train every model in place, each as it would be trained alone, from its run's last checkpoint if it has one.
+    Returns the metrics of each that were logged.
 
+    Everything random in a step is a function of (seed, step), so a resumed run is the uninterrupted run, bit for bit.
     `make_step(method, graph, recipe=, seed=)` makes what is called at every step; `interrupt` says when to stop.
     """
     keep_freed_memory()
@@ -117,7 +102,7 @@ def train_together(
             is_last = interrupt.requested  # asked once: a signal that comes later is obeyed after the next step
             for session, (loss, stats) in zip(sessions, results, strict=True):
                 session.record(number, loss, stats, save_now=is_last)
-            bar.update(number, loss=sessions[0].log.loss, speed=sessions[0].log.speed)
+            bar.show(number, loss=sessions[0].log.loss, speed=sessions[0].log.speed)
             if is_last and number < num_steps:
                 raise InterruptedTrainingError(number, terminated=interrupt.terminated)
     return [session.log.records for session in sessions]

@@ -22,7 +22,7 @@ from graphstrap.graph import Graph, View
 from graphstrap.nn.methods import Method
 from graphstrap.ops.adamw import AdamW
 from graphstrap.ops.precision import computing_in, has_part_of_a_gpu, resolve_precision
-from graphstrap.run.recipe import Recipe
+from graphstrap.run.recipe import Recipe, TrainRecipe
 from graphstrap.train.views import adaptive_specs, draw_seeds
 
 _WARMUP_STEPS = 3
@@ -81,14 +81,7 @@ class EagerStep:
         return self.graph if self.batches is None else self.batches(step)
 
     def rate(self, step: int) -> float:
-        train = self.recipe.train
-        return learning_rate_at(
-            step,
-            base=train.learning_rate,
-            warmup_steps=train.warmup_steps,
-            total_steps=train.steps,
-            schedule=train.schedule,
-        )
+        return learning_rate_at(step, self.recipe.train)
 
     def close(self) -> None:
         """End what makes batches ahead."""
@@ -96,15 +89,15 @@ class EagerStep:
             self.batches.close()
 
 
-def learning_rate_at(step: int, *, base: float, warmup_steps: int, total_steps: int, schedule: str = "cosine") -> float:
-    """Linear from 0 to `base` over the warm-up, then along a half cosine down to 0 at `total_steps` (the paper's
+def learning_rate_at(step: int, train: TrainRecipe) -> float:
+    """Linear from 0 to the full rate over the warm-up, then along a half cosine down to 0 at the last step (the paper's
     appendix), or constant (most baselines)."""
-    if step < warmup_steps:
-        return base * step / warmup_steps
-    if schedule == "constant":
-        return base
-    progress = (step - warmup_steps) / max(1, total_steps - warmup_steps)
-    return base * (1.0 + math.cos(math.pi * min(1.0, progress))) / 2.0
+    if step < train.warmup_steps:
+        return train.learning_rate * step / train.warmup_steps
+    if train.schedule == "constant":
+        return train.learning_rate
+    progress = (step - train.warmup_steps) / max(1, train.steps - train.warmup_steps)
+    return train.learning_rate * (1.0 + math.cos(math.pi * min(1.0, progress))) / 2.0
 
 
 def make_optimizer(module: nn.Module, recipe: Recipe) -> AdamW:

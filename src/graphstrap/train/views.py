@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from graphstrap.errors import InputError
-from graphstrap.graph import CLEAN, Graph, View, ViewSpec
+from graphstrap.graph import CLEAN, Graph, ViewSpec
 from graphstrap.graph.blocks import SparseMatrix, is_bag
 from graphstrap.graph.keep import child_seed
 from graphstrap.ops import propagate
@@ -35,12 +35,6 @@ _TINY = 1e-8
 def draw_seeds(num_views: int, *, seed: int, step: int) -> list[int]:
     """The seeds of a training step's views. The same (seed, step) gives the same ones, resumed or not."""
     return [child_seed(seed, _VIEW_BRANCH, step, index) for index in range(num_views)]
-
-
-def draw_views(specs: Sequence[ViewSpec], *, seed: int, step: int) -> list[View]:
-    """One view of each spec for a training step."""
-    seeds = draw_seeds(len(specs), seed=seed, step=step)
-    return [View(spec, view_seed) for spec, view_seed in zip(specs, seeds, strict=True)]
 
 
 def adaptive_specs(

@@ -11,13 +11,13 @@ from conftest import make_communities, make_random_graph
 
 from graphstrap.graph import CLEAN, Graph, View, ViewSpec
 from graphstrap.nn.encoders import recalibrate_batch_norm
-from graphstrap.nn.encoders.mlp import MLP, dropout
+from graphstrap.nn.encoders.mlp import MLP
 from graphstrap.nn.methods import build_method
 from graphstrap.run.recipe import Recipe
 
 
-def make_mlp(*, norm: str = "none", sizes: tuple[int, ...] = (16, 8), dropout_prob: float = 0.0) -> MLP:
-    return MLP((12,), sizes, norm=norm, dropout_prob=dropout_prob, generator=torch.Generator().manual_seed(0))
+def make_mlp(*, norm: str = "none", sizes: tuple[int, ...] = (16, 8)) -> MLP:
+    return MLP((12,), sizes, norm=norm, generator=torch.Generator().manual_seed(0))
 
 
 def test_forward_equals_numpy() -> None:
@@ -58,26 +58,6 @@ def test_a_type_without_features_gets_a_learned_vector() -> None:
     h = MLP((4, 0), (6,), norm="none", generator=torch.Generator().manual_seed(0))(graph)
     assert h.shape == (5, 6)
     assert torch.equal(h[3], h[4])
-
-
-def test_dropout_drops_its_part_and_keeps_the_mean() -> None:
-    h = torch.ones(400, 50)
-    dropped = dropout(h, 0.3, seed=5, layer=1)
-    assert np.unique(dropped.numpy()).tolist() == pytest.approx([0.0, 1 / 0.7])
-    rate = float((dropped == 0).float().mean())
-    assert abs(rate - 0.3) < 5 * (0.3 * 0.7 / 20_000) ** 0.5
-    assert torch.equal(dropped, dropout(h, 0.3, seed=torch.tensor(5), layer=1))
-    assert not torch.equal(dropped, dropout(h, 0.3, seed=5, layer=2))
-    assert not torch.equal(dropped, dropout(h, 0.3, seed=6, layer=1))
-    assert dropout(h, 0.0, seed=5) is h
-
-
-def test_dropout_is_for_training_alone() -> None:
-    graph, encoder = make_random_graph(num_nodes=30, num_edges=90, seed=1), make_mlp(dropout_prob=0.5)
-    assert not torch.equal(encoder(graph, View(ViewSpec(), 1)), encoder(graph, View(ViewSpec(), 2)))
-    encoder.eval()
-    assert torch.equal(encoder(graph, View(ViewSpec(), 1)), encoder(graph, View(ViewSpec(), 2)))
-    assert torch.equal(encoder(graph), make_mlp()(graph))
 
 
 def test_it_serves_where_a_gcn_does() -> None:

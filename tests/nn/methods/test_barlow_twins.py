@@ -8,25 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import make_random_graph
+from conftest import draw_views, make_random_graph
 
 from graphstrap.graph import CLEAN, Graph, View, ViewSpec
-from graphstrap.nn.encoders.gcn import GCN
 from graphstrap.nn.methods import build_method
 from graphstrap.nn.methods.barlow_twins import BarlowTwins, cross_correlation, redundancy_loss
 from graphstrap.run.recipe import Recipe
-from graphstrap.train.views import draw_views
 
 Array = np.ndarray[Any, Any]
 SPECS = [ViewSpec(edge_drop_prob=0.3, feature_mask_prob=0.2)] * 2
 
 
 def make_method(*, redundancy_weight: float = 0.0) -> BarlowTwins:
-    return BarlowTwins(
-        lambda generator: GCN((12,), (16, 8), norm="layer", generator=generator),
-        redundancy_weight=redundancy_weight,
-        generator=torch.Generator().manual_seed(0),
-    )
+    encoder = {"encoder.hidden_sizes": [16], "encoder.embedding_size": 8, "encoder.norm": "layer"}
+    settings = {"method.name": "barlow-twins", "method.redundancy_weight": redundancy_weight}
+    method: BarlowTwins = build_method(Recipe().with_settings({**encoder, **settings}), input_sizes=(12,), seed=0)
+    return method
 
 
 @pytest.mark.parametrize("redundancy_weight", [0.0, 0.3])

@@ -8,15 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import make_random_graph
+from conftest import draw_views, make_random_graph
 
 from graphstrap.errors import InputError
 from graphstrap.graph import CLEAN, Graph, View, ViewSpec
-from graphstrap.nn.encoders.gcn import GCN
 from graphstrap.nn.methods import build_method
 from graphstrap.nn.methods.bgrl import BGRL, average_over_neighbours, bootstrap_loss, target_decay_at
 from graphstrap.run.recipe import Recipe
-from graphstrap.train.views import draw_views
 
 Array = np.ndarray[Any, Any]
 
@@ -24,16 +22,18 @@ Array = np.ndarray[Any, Any]
 def make_method(
     *, target_decay: float = 0.9, projector_size: int = 0, norm: str = "batch", target_hops: int = 0
 ) -> BGRL:
-    generators = (torch.Generator().manual_seed(0), torch.Generator().manual_seed(1))
-    return BGRL(
-        lambda generator: GCN((12,), (16, 8), norm=norm, generator=generator),
-        predictor_hidden_size=10,
-        target_decay=target_decay,
-        total_steps=100,
-        projector_size=projector_size,
-        target_hops=target_hops,
-        generators=generators,
-    )
+    settings: dict[str, Any] = {
+        "encoder.hidden_sizes": [16],
+        "encoder.embedding_size": 8,
+        "encoder.norm": norm,
+        "method.predictor_hidden_size": 10,
+        "method.target_decay": target_decay,
+        "method.projector_size": projector_size,
+        "method.target_hops": target_hops,
+        "train.steps": 100,
+    }
+    method: BGRL = build_method(Recipe().with_settings(settings), input_sizes=(12,), seed=0)
+    return method
 
 
 def cosine(a: Array, b: Array) -> float:

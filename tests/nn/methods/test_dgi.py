@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import make_random_graph
+from conftest import draw_views, make_random_graph
 
 from graphstrap.graph import CLEAN, Graph, View, ViewSpec
 from graphstrap.nn.encoders.gcn import GCN, shuffled_rows
@@ -16,7 +16,6 @@ from graphstrap.nn.methods import build_method
 from graphstrap.nn.methods.dgi import DGI, discrimination_loss
 from graphstrap.ops import _torch
 from graphstrap.run.recipe import Recipe
-from graphstrap.train.views import draw_views
 
 Array = np.ndarray[Any, Any]
 
@@ -30,10 +29,10 @@ def make_gcn(seed: int = 0) -> GCN:
 
 
 def make_method() -> DGI:
-    return DGI(
-        lambda generator: GCN((12,), (16, 8), norm="layer", generator=generator),
-        generator=torch.Generator().manual_seed(0),
-    )
+    encoder = {"encoder.hidden_sizes": [16], "encoder.embedding_size": 8, "encoder.norm": "layer"}
+    recipe = Recipe().with_settings({"method.name": "dgi", **encoder})
+    method: DGI = build_method(recipe, input_sizes=(12,), seed=0)
+    return method
 
 
 def with_rows(graph: Graph, rows: torch.Tensor) -> Graph:

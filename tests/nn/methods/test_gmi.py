@@ -12,7 +12,6 @@ from conftest import make_random_graph
 
 from graphstrap.graph import Graph, View, ViewSpec
 from graphstrap.graph.blocks import SparseMatrix
-from graphstrap.nn.encoders.gcn import GCN
 from graphstrap.nn.methods import build_method
 from graphstrap.nn.methods.gmi import (
     GMI,
@@ -31,11 +30,11 @@ CPU = torch.device("cpu")
 
 
 def make_method(*layer_sizes: int, norm: str = "none") -> GMI:
-    return GMI(
-        lambda generator: GCN((12,), layer_sizes or (8,), norm=norm, generator=generator),
-        num_negatives=3,
-        generator=torch.Generator().manual_seed(0),
-    )
+    *hidden, size = layer_sizes or (8,)
+    encoder = {"encoder.hidden_sizes": hidden, "encoder.embedding_size": size, "encoder.norm": norm}
+    recipe = Recipe().with_settings({"method.name": "gmi", "method.num_negatives": 3, **encoder})
+    method: GMI = build_method(recipe, input_sizes=(12,), seed=0)
+    return method
 
 
 def dense_features(graph: Graph) -> Array:

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import make_random_graph
+from conftest import draw_views, make_random_graph
 
 from graphstrap.graph import CLEAN, Graph, View, ViewSpec
-from graphstrap.nn.encoders.gcn import GCN
 from graphstrap.nn.methods import build_method
 from graphstrap.nn.methods.grace import GRACE, draw_negatives, info_nce
 from graphstrap.run.recipe import Recipe
-from graphstrap.train.views import adaptive_specs, draw_views
+from graphstrap.train.views import adaptive_specs
 
 Array = np.ndarray[Any, Any]
 CPU = torch.device("cpu")
@@ -23,12 +22,11 @@ SPECS = [ViewSpec(edge_drop_prob=0.3, feature_mask_prob=0.2)] * 2
 
 
 def make_method(*, norm: str = "layer", **settings: Any) -> GRACE:
-    return GRACE(
-        lambda generator: GCN((12,), (16, 8), norm=norm, generator=generator),
-        temperature=0.4,
-        generator=torch.Generator().manual_seed(0),
-        **settings,
-    )
+    encoder = {"encoder.hidden_sizes": [16], "encoder.embedding_size": 8, "encoder.norm": norm}
+    settings = {f"method.{name}": value for name, value in settings.items()}
+    recipe = Recipe().with_settings({"method.name": "grace", "method.temperature": 0.4, **encoder, **settings})
+    method: GRACE = build_method(recipe, input_sizes=(12,), seed=0)
+    return method
 
 
 def projections(num_nodes: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -208,7 +206,7 @@ def test_gca_is_grace_on_other_views_and_the_seed_gives_the_weights(communities:
     first, again = (build_method(recipe, input_sizes=(30,), num_nodes=120, seed=4) for _ in range(2))
     assert isinstance(first, GRACE)
     assert isinstance(again, GRACE)
-    assert first.temperature == 0.2
+    assert first.settings.temperature == 0.2
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
     h = first.embed(communities)
     assert not h.requires_grad

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 import torch
-from conftest import make_communities, make_random_graph
+from conftest import draw_views, make_communities, make_random_graph
 from torch import nn
 
 import graphstrap as gs
@@ -15,7 +15,6 @@ from graphstrap.nn.methods import Method, build_method
 from graphstrap.nn.model import Model
 from graphstrap.run.recipe import Recipe
 from graphstrap.train.loop import make_step
-from graphstrap.train.views import draw_views
 
 SPEC = ViewSpec(edge_drop_prob=0.3, feature_mask_prob=0.2)
 CASES: dict[str, dict[str, Any]] = {

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import make_communities
+from conftest import make_communities, train
 
 import graphstrap as gs
 from graphstrap.errors import InputError
@@ -26,7 +26,6 @@ from graphstrap.nn.methods.semi_supervised import (
 )
 from graphstrap.run.recipe import Recipe
 from graphstrap.train.batches import make_batches
-from graphstrap.train.loop import train
 from graphstrap.train.sampling.sampler import Sampler
 from graphstrap.train.sampling.subgraph import Gatherer
 
@@ -77,7 +76,7 @@ def test_the_supervised_part_against_numpy() -> None:
 def test_the_loss_is_supervised_plus_weight_times_auxiliary(communities: Graph, auxiliary: str) -> None:
     more = {"method__auxiliary": auxiliary, "method__num_negatives": 16, "encoder__norm": "layer"}
     weighted, plain = (make_method(communities, method__auxiliary_weight=weight, **more) for weight in (0.7, 0.0))
-    alone = weighted.auxiliary.loss(communities, VIEWS)[0]  # type: ignore[operator]
+    alone = weighted.auxiliary.loss(communities, VIEWS)[0]
     torch.testing.assert_close(weighted.loss(communities, VIEWS)[0], plain.loss(communities, VIEWS)[0] + 0.7 * alone)
 
 

@@ -20,8 +20,8 @@ from graphstrap.io.datasets import load
 from graphstrap.nn.features import raw_features
 from graphstrap.nn.methods import build_method
 from graphstrap.nn.methods.skip_gram import (
+    DeepWalk,
     Roads,
-    SkipGram,
     draw_negatives,
     draw_starts,
     draw_walks,
@@ -40,9 +40,13 @@ VIEW = View(ViewSpec(), 1234567890123)
 HOUSE = Graph.from_edges([0, 1, 0, 2, 3, 1], [1, 2, 2, 3, 4, 3])
 
 
-def make_method(num_nodes: int, **settings: Any) -> SkipGram:
-    sizes = {"num_walks": 20, "walk_length": 12, "window_size": 3, "num_negatives": 5} | settings
-    return SkipGram(num_nodes, 8, generator=torch.Generator().manual_seed(0), **sizes)
+def make_method(num_nodes: int, **settings: Any) -> DeepWalk:
+    num_walks = settings.pop("num_walks", 20)
+    own = {"name": "node2vec", "walk_length": 12, "window_size": 3, "num_negatives": 5} | settings
+    recipe = Recipe().with_settings({"encoder.embedding_size": 8, **{f"method.{key}": own[key] for key in own}})
+    method: DeepWalk = build_method(recipe, input_sizes=(12,), num_nodes=num_nodes, seed=0)
+    method.num_walks = num_walks
+    return method
 
 
 def make_graph_with_dead_ends() -> Graph:
@@ -162,7 +166,7 @@ def test_the_seed_alone_decides_and_may_be_a_tensor() -> None:
     assert loss == again == as_tensor != other
 
 
-def numpy_loss(method: SkipGram, walks: Array, negatives: Array, ends: Array) -> float:
+def numpy_loss(method: DeepWalk, walks: Array, negatives: Array, ends: Array) -> float:
     """Pair by pair. `ends`: the number of positions of each walk that count."""
     table, context = method.online.weight.detach().numpy(), method.context.detach().numpy()
     losses = []

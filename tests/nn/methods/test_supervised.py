@@ -11,7 +11,7 @@ import torch
 from conftest import make_random_graph
 
 from graphstrap.graph import CLEAN, Graph, View, ViewSpec
-from graphstrap.nn.methods.supervised import Supervised, SupervisedSettings, fit_supervised, make_optimizer
+from graphstrap.nn.methods.supervised import Supervised, SupervisedSettings, dropout, fit_supervised, make_optimizer
 
 Array = np.ndarray[Any, Any]
 SHORT = SupervisedSettings(hidden_size=16, max_steps=60)
@@ -44,6 +44,17 @@ def test_loss_equals_an_independent_numpy_version(encoder: str) -> None:
     losses = [np.log(np.exp(scores[i]).sum()) - scores[i, int(graph.labels[i])] for i in range(12)]
     assert float(loss.detach()) == pytest.approx(np.mean(losses), abs=1e-5)
     np.testing.assert_allclose(model.predict(graph), scores, rtol=1e-4, atol=1e-5)
+
+
+def test_dropout_drops_its_part_and_keeps_the_mean() -> None:
+    h = torch.ones(400, 50)
+    dropped = dropout(h, 0.3, seed=5)
+    assert np.unique(dropped.numpy()).tolist() == pytest.approx([0.0, 1 / 0.7])
+    rate = float((dropped == 0).float().mean())
+    assert abs(rate - 0.3) < 5 * (0.3 * 0.7 / 20_000) ** 0.5
+    assert torch.equal(dropped, dropout(h, 0.3, seed=torch.tensor(5)))
+    assert not torch.equal(dropped, dropout(h, 0.3, seed=6))
+    assert dropout(h, 0.0, seed=5) is h
 
 
 def test_dropout_is_for_training_alone_and_the_seed_decides() -> None:

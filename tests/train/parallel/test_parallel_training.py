@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 import torch
-from conftest import make_communities
+from conftest import make_communities, train
 from in_processes import in_processes
 
 from graphstrap.errors import DivergedError, InputError
@@ -19,7 +19,7 @@ from graphstrap.nn.methods import Method, build_method
 from graphstrap.ops.adamw import AdamW
 from graphstrap.run.folder import Run
 from graphstrap.run.recipe import Recipe
-from graphstrap.train.loop import TrainingJob, make_step, train
+from graphstrap.train.loop import TrainingJob, make_step
 from graphstrap.train.parallel.training import SharedStep, train_in_parallel
 from graphstrap.train.parallel.workers import ALONE, Workers
 from graphstrap.train.step import EagerStep

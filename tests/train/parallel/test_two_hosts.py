@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from conftest import train
 from test_parallel_training import make_graph, make_method, recipe
-
-from graphstrap.train.loop import train
 
 TESTS = Path(__file__).parents[2]
 

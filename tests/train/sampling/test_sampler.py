@@ -14,7 +14,9 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Graph, View, ViewSpec
 from graphstrap.graph.many import select_roots
 from graphstrap.nn.encoders.gcn import GCN
+from graphstrap.nn.methods import build_method
 from graphstrap.nn.methods.bgrl import BGRL
+from graphstrap.run.recipe import Recipe
 from graphstrap.train.sampling.sampler import Sampler
 from graphstrap.train.sampling.subgraph import Gatherer
 
@@ -392,10 +394,13 @@ def test_cuda_draws_the_bits_of_a_cpu(disjoint: bool) -> None:
 
 
 def make_bgrl(graph: Graph, *, norm: str) -> BGRL:
-    return BGRL(
-        lambda generator: GCN(graph.num_features, [16, 8], norm=norm, generator=generator),
-        predictor_hidden_size=16,
-        target_decay=0.9,
-        total_steps=10,
-        generators=(torch.Generator().manual_seed(0), torch.Generator().manual_seed(1)),
-    )
+    settings: dict[str, Any] = {
+        "encoder.hidden_sizes": [16],
+        "encoder.embedding_size": 8,
+        "encoder.norm": norm,
+        "method.predictor_hidden_size": 16,
+        "method.target_decay": 0.9,
+        "train.steps": 10,
+    }
+    method: BGRL = build_method(Recipe().with_settings(settings), input_sizes=graph.num_features, seed=0)
+    return method

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph, View
-from graphstrap.ops import project_both, propagate, propagate_both, row_cosine
+from graphstrap.ops import project_all, propagate, propagate_all, row_cosine
 from graphstrap.ops.precision import computing_in
 from graphstrap.run.recipe import Recipe
 from graphstrap.train.step import make_optimizer
@@ -75,7 +75,7 @@ def _projection(graph: Graph, view: View, weight: Tensor, other: Tensor, floors:
     size_in, width = weight.shape
     yield from _both_passes(
         f"project {size_in} x {width}, both networks",
-        lambda: project_both(graph, view, weight, other)[0],
+        lambda: project_all(graph, view, [weight, other])[0],
         [weight],
         floors,
         floor=(floors.project(2 * width), floors.project(width, backward=True)),
@@ -102,7 +102,7 @@ def _propagation(graph: Graph, view: View, width: int, floors: Floors) -> Iterat
     h, t = _activations(graph, width, floors), _activations(graph, width, floors).detach()
     yield from _both_passes(
         f"propagate {width}, both networks",
-        lambda: propagate_both(graph, view, h, t)[0],
+        lambda: propagate_all(graph, view, [h, t])[0],
         [h],
         floors,
         floor=(floors.propagate(2 * width), floors.propagate(width)),

@@ -94,9 +94,7 @@ class PlainStep:
     def __call__(self, step: int) -> Tensor:
         train, views = self.recipe.train, self.recipe.views
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate_at(
-                step, base=train.learning_rate, warmup_steps=train.warmup_steps, total_steps=train.steps
-            )
+            group["lr"] = learning_rate_at(step, train)
         view_1, view_2 = (
             make_view(self.x, self.edge_index, edge_drop_prob=edge_drop_prob, feature_mask_prob=feature_mask_prob)
             for edge_drop_prob, feature_mask_prob in zip(views.edge_drop_probs, views.feature_mask_probs, strict=True)

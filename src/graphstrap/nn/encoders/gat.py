@@ -137,7 +137,8 @@ class _Layer(nn.Module):
 
     def forward(self, graph: Graph, view: View, h: Tensor | None, edges: Tensor | None) -> Tensor:
         scores, weights = self.scores(graph, view, h, edges), self._standard_weights()
-        if h is None and not self.is_last and _is_plain(graph, view):
+        has_one_block = len(graph.features) == 1 and graph.features[0] is not None
+        if h is None and not self.is_last and has_one_block and not view.spec.shuffle_nodes:
             z = attend_features(graph, view.masks, weights[0], scores)
         else:
             z = attend(graph, view.masks, self._times(graph, view, h, weights), scores, average=self.is_last)
@@ -163,8 +164,3 @@ class _Layer(nn.Module):
 
     def _standard_weights(self) -> list[Tensor]:
         return [standardize(w) if self.weight_standardization else w for w in self.weights]
-
-
-def _is_plain(graph: Graph, view: View) -> bool:
-    """Whether there is one node type, with features, each node with its own."""
-    return len(graph.features) == 1 and graph.features[0] is not None and not view.spec.shuffle_nodes

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -31,10 +32,8 @@ from graphstrap.ops import (
     bias_prelu,
     graph_norm_prelu,
     layer_norm_prelu,
-    project,
-    project_both,
-    propagate,
-    propagate_both,
+    project_all,
+    propagate_all,
 )
 from graphstrap.run.recipe import ENCODERS, EncoderSettings
 from graphstrap.run.settings import setting
@@ -74,7 +73,7 @@ class GCN(Encoder):
         generator: source of the initial weights.
     """
 
-    Settings = GCNSettings
+    Settings: ClassVar[type[EncoderSettings]] = GCNSettings
     is_layered = uses_up_hops = True
 
     def __init__(
@@ -101,35 +100,34 @@ class GCN(Encoder):
         self.weight_standardization = weight_standardization
 
     def forward(self, graph: Graph, view: View = CLEAN) -> Tensor:
-        h = project_features(graph, self.input_weights, view)  # (N, D_1)
-        for index, epilogue in enumerate(self.layers):
-            if index:
-                h = h @ self.weight(index)
-            h = propagate(graph, view.masks, h)
-            graph = graph.inner
-            h = epilogue(_first_rows(h, graph.num_nodes), graph)
-        return h
+        return _encode([self], graph, view)[0]
 
     def encode_both(self, target: nn.Module, graph: Graph, view: View) -> tuple[Tensor, Tensor]:
         """Two GCNs share each pass over edges and features."""
-        if not isinstance(target, GCN):
-            return super().encode_both(target, graph, view)
-        weights = zip(self.input_weights, target.input_weights, strict=True)
-        pairs = [project_block_both(graph, view, weight, other, block) for block, (weight, other) in enumerate(weights)]
-        h, t = (join_blocks(blocks) for blocks in zip(*pairs, strict=True))
-        for index, (epilogue, target_epilogue) in enumerate(zip(self.layers, target.layers, strict=True)):
-            if index:
-                h, t = h @ self.weight(index), t @ target.weight(index)
-            h, t = propagate_both(graph, view.masks, h, t)
-            graph = graph.inner
-            h, t = _first_rows(h, graph.num_nodes), _first_rows(t, graph.num_nodes)
-            h, t = epilogue(h, graph), target_epilogue(t, graph)
+        assert isinstance(target, GCN)
+        h, t = _encode([self, target], graph, view)
         return h, t.detach()
 
     def weight(self, index: int) -> Tensor:
         """The weight of a layer after the first, standardised where that is asked for."""
         weight = self.weights[index - 1]
         return standardize(weight) if self.weight_standardization else weight
+
+
+def _encode(encoders: Sequence[GCN], graph: Graph, view: View) -> list[Tensor]:
+    """The embeddings by each of one or two GCNs of the same sizes."""
+    of_blocks = enumerate(zip(*(encoder.input_weights for encoder in encoders), strict=True))
+    blocks = [project_block(graph, view, weights, block) for block, weights in of_blocks]
+    tables = [join_blocks(of_encoder) for of_encoder in zip(*blocks, strict=True)]  # (N, D_1) each
+    for index in range(len(encoders[0].layers)):
+        if index:
+            tables = [h @ encoder.weight(index) for encoder, h in zip(encoders, tables, strict=True)]
+        if encoders[0].follows_edges:
+            tables = propagate_all(graph, view.masks, tables)
+            graph = graph.inner
+        inner = [_first_rows(h, graph.num_nodes) for h in tables]
+        tables = [encoder.layers[index](h, graph) for encoder, h in zip(encoders, inner, strict=True)]
+    return tables
 
 
 def _first_rows(h: Tensor, number: int) -> Tensor:
@@ -139,25 +137,23 @@ def _first_rows(h: Tensor, number: int) -> Tensor:
 
 def project_features(graph: Graph, weights: Iterable[Tensor], view: View = CLEAN) -> Tensor:
     """(N, D) the features of all nodes, in the order that the view gives them, times a weight for each node type."""
-    return join_blocks([project_block(graph, view, weight, block) for block, weight in enumerate(weights)])
+    return join_blocks([project_block(graph, view, [weight], block)[0] for block, weight in enumerate(weights)])
 
 
 def join_blocks(blocks: Sequence[Tensor]) -> Tensor:
     return blocks[0] if len(blocks) == 1 else torch.cat(list(blocks))
 
 
-def project_block(graph: Graph, view: View, weight: Tensor, block: int) -> Tensor:
-    """A node type's features times its weight; a type without features gets the same learned vector everywhere."""
+def project_block(graph: Graph, view: View, weights: Sequence[Tensor], block: int) -> list[Tensor]:
+    """A node type's features times each weight; a type without features gets the same learned vector everywhere."""
     if graph.features[block] is None:
-        return weight.expand(graph.type_offsets[block + 1] - graph.type_offsets[block], -1)
-    projected = project(graph, view.masks, weight, block=block)
-    return projected.index_select(0, shuffled_rows(graph, view, block)) if view.spec.shuffle_nodes else projected
-
-
-def project_block_both(graph: Graph, view: View, weight: Tensor, other: Tensor, block: int) -> tuple[Tensor, Tensor]:
-    if graph.features[block] is None or view.spec.shuffle_nodes:
-        return project_block(graph, view, weight, block), project_block(graph, view, other, block)
-    return project_both(graph, view.masks, weight, other, block=block)
+        num_nodes = graph.type_offsets[block + 1] - graph.type_offsets[block]
+        return [weight.expand(num_nodes, -1) for weight in weights]
+    tables = project_all(graph, view.masks, weights, block=block)
+    if not view.spec.shuffle_nodes:
+        return tables
+    rows = shuffled_rows(graph, view, block)
+    return [h.index_select(0, rows) for h in tables]
 
 
 def shuffled_rows(graph: Graph, view: View, block: int) -> Tensor:
@@ -264,7 +260,7 @@ def bilinear_weight(size_1: int, size_2: int, generator: torch.Generator | None)
 
 def only_gcn(encoder: nn.Module) -> GCN:
     """The encoder, if it can be taken apart."""
-    if not isinstance(encoder, GCN):
+    if not isinstance(encoder, GCN) or not encoder.follows_edges:
         raise InputError(
             f"this method looks inside its encoder and knows only GCN, got {type(encoder).__name__}: "
             "take encoder.name=gcn, or another method"

@@ -84,10 +84,6 @@ class MPNN(Encoder):
     ) -> None:
         super().__init__()
         *hidden, size = layer_sizes
-        if not hidden:
-            raise ValueError("an MPNN's MLPs need at least one hidden layer: give layer_sizes two entries or more")
-        if aggregation not in ("mean", "sum"):
-            raise ValueError(f"aggregation must be mean or sum, got {aggregation!r}")
         self.input_sizes, self.edge_size, self.aggregation = tuple(input_sizes), edge_size, aggregation
         self.embedding_size, self.hidden_sizes = int(size), tuple(hidden)
         self.input_weights = nn.ParameterList(glorot(max(1, size_in), size, generator) for size_in in input_sizes)
@@ -105,7 +101,7 @@ class MPNN(Encoder):
 
     def forward(self, graph: Graph, view: View = CLEAN) -> Tensor:
         inputs = enumerate(zip(self.input_weights, self.type_biases, strict=True))
-        blocks = [project_block(graph, view, weight, block) + bias for block, (weight, bias) in inputs]
+        blocks = [project_block(graph, view, [weight], block)[0] + bias for block, (weight, bias) in inputs]
         h: Tensor = self.norms[0](join_blocks(blocks))  # (N, D)
         edges, scales = edge_inputs(graph, self.edge_size), self._scales(graph, view)
         is_made_again = torch.is_grad_enabled() and not self._fits(graph)

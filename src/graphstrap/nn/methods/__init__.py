@@ -12,8 +12,7 @@ A page registers a subclass of `Method` by name and declares its settings in a d
         Settings = MineSettings
         num_views = 2
 
-        @classmethod
-        def build(cls, settings, blueprint): ...
+        def __init__(self, settings, blueprint): ...
         def loss(self, batch, views): ...
 
 Everything else in the tree asks the class for its attributes and never for its name.
@@ -22,7 +21,7 @@ Everything else in the tree asks the class for its attributes and never for its 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -31,6 +30,7 @@ from torch import Tensor, nn
 from graphstrap.errors import InputError
 from graphstrap.graph import CLEAN, Graph, View
 from graphstrap.graph.keep import child_seed
+from graphstrap.nn.encoders import Encoder
 from graphstrap.run.recipe import ENCODERS, METHODS, MethodSettings, Recipe
 
 Stats = dict[str, Tensor]
@@ -39,7 +39,8 @@ Stats = dict[str, Tensor]
 class Method(nn.Module):
     """What the training loop and everything after it ask of a method.
 
-    A subclass defines `build` and `loss`, an encoder named `online`, and sets these attributes where they differ:
+    A subclass takes its section of a recipe and a `Blueprint` (or defines another `build`), has an encoder named
+    `online`, defines `loss`, and sets these attributes where they differ:
 
     Settings: the dataclass of its section of a recipe.
     num_views: how many views of the graph a step gets.
@@ -68,12 +69,7 @@ class Method(nn.Module):
     @classmethod
     def build(cls, settings: Any, blueprint: Blueprint) -> Method:
         """The method with fresh weights, from its section of a recipe."""
-        raise InputError(f"{cls.__name__} has no `build`: see docs/adding.md")
-
-    @classmethod
-    def options(cls, settings: Any) -> dict[str, Any]:
-        """What its section of a recipe says, by name, without what that says to other methods."""
-        return {field.name: getattr(settings, field.name) for field in fields(cls.Settings) if field.name != "name"}
+        return cls(settings, blueprint)
 
     def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, Stats]:
         """A number to be made small, and the online embeddings of the batch as stats["embedding"]."""
@@ -129,11 +125,11 @@ class Blueprint:
         """The source of one of the model's sets of initial weights."""
         return torch.Generator().manual_seed(child_seed(self.seed, branch))
 
-    def make_encoder(self, generator: torch.Generator) -> Any:
+    def make_encoder(self, generator: torch.Generator) -> Encoder:
         """An encoder of the recipe's kind with fresh weights."""
-        return self.recipe.encoder_class.build(
-            self.recipe.encoder, self.input_sizes, edge_size=self.edge_size, generator=generator
-        )
+        sizes: dict[str, Any] = {"input_sizes": self.input_sizes, "edge_size": self.edge_size}
+        encoder: Encoder = self.recipe.encoder_class.build(self.recipe.encoder, generator=generator, **sizes)
+        return encoder
 
 
 def build_method(recipe: Recipe, *, input_sizes: Sequence[int], seed: int, **sizes: int) -> Any:

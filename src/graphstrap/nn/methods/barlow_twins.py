@@ -13,17 +13,16 @@ Departs from the authors' code:
   * The encoder is the recipe's. Theirs ends in the convolution, which is `encoder.linear_end`: a PReLU there lets a
     column become zero on all nodes but a few, which then agrees, is like no other, and says nothing (docs/LOG.md).
 Cost of a step: time O(E D + N D^2), memory O(N D + D^2). No negatives, no second network, no projector.
-Reads from the recipe: redundancy_weight (0 for the paper's 1 / D).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from graphstrap.graph import Graph, View
 from graphstrap.nn.methods import Blueprint, Method, MethodSettings, Stats
@@ -33,7 +32,7 @@ from graphstrap.run.settings import setting
 
 @dataclass(frozen=True)
 class BarlowTwinsSettings(MethodSettings):
-    """`redundancy_weight` 0 means the paper's 1 / D."""
+    """`redundancy_weight`: how much correlations between columns weigh; 0 means the paper's 1 / D."""
 
     name: str = "barlow-twins"
     redundancy_weight: float = setting(0.0, low=0.0, high=100.0)
@@ -41,31 +40,15 @@ class BarlowTwinsSettings(MethodSettings):
 
 @METHODS.register("barlow-twins")
 class BarlowTwins(Method):
-    """The method: one encoder and the loss between two views.
-
-    Args:
-        make_encoder: called with the generator.
-        redundancy_weight: how much correlations between columns weigh; 0 for 1 / D.
-    """
+    """The method: one encoder and the loss between two views."""
 
     Settings = BarlowTwinsSettings
     num_views, compares_roots = 2, True
 
-    def __init__(
-        self,
-        make_encoder: Callable[[torch.Generator], nn.Module],
-        *,
-        generator: torch.Generator,
-        redundancy_weight: float = 0.0,
-    ) -> None:
+    def __init__(self, settings: BarlowTwinsSettings, blueprint: Blueprint) -> None:
         super().__init__()
-        self.online = make_encoder(generator)
-        size: int = self.online.embedding_size  # type: ignore[assignment]
-        self.redundancy_weight = redundancy_weight or 1.0 / size
-
-    @classmethod
-    def build(cls, settings: BarlowTwinsSettings, blueprint: Blueprint) -> BarlowTwins:
-        return cls(blueprint.make_encoder, generator=blueprint.generator(0), **cls.options(settings))
+        encoder = blueprint.make_encoder(blueprint.generator(0))
+        self.online, self.redundancy_weight = encoder, settings.redundancy_weight or 1.0 / encoder.embedding_size
 
     def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, Stats]:
         view_1, view_2 = views

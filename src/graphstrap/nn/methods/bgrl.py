@@ -22,7 +22,7 @@ Cost of a step: time O(E D + N D^2), memory O(N D). No negatives.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +42,12 @@ from graphstrap.run.settings import setting
 
 @dataclass(frozen=True)
 class BGRLSettings(MethodSettings):
-    """What `BGRL` takes, below. `projector_size` 0 means none, the paper's choice."""
+    """`predictor_hidden_size`: width of the predictor's hidden layer (512 in the paper).
+    `target_decay`: decay at the first step; rises to 1 at the last along a cosine (0.99 in the paper).
+    `projector_size`: 0 for none, the paper's choice.
+    `target_hops`: over how many hops targets are averaged; 0 for the node's own alone, the paper's choice.
+    `embed_with`: "online", the paper's choice, or "target".
+    """
 
     name: str = "bgrl"
     predictor_hidden_size: int = setting(512, low=1, high=65536)
@@ -61,56 +66,27 @@ class BGRLSettings(MethodSettings):
 
 @METHODS.register("bgrl")
 class BGRL(Method):
-    """The method: two encoders, a predictor, and the loss between them.
-
-    Args:
-        make_encoder: called twice with a generator; online and target start from different weights (the appendix).
-        predictor_hidden_size: width of the predictor's hidden layer (512 in the paper).
-        target_decay: decay at the first step; rises to 1 at `total_steps` along a cosine (0.99 in the paper).
-        projector_size: 0 for none, the paper's choice.
-        target_hops: over how many hops targets are averaged; 0 for the node's own alone, the paper's choice.
-        embed_with: "online", the paper's choice, or "target".
-    """
+    """The method: two encoders, which start from different weights (the appendix), a predictor, and the loss between
+    them."""
 
     Settings = BGRLSettings
     num_views = 2
     online: Encoder
     target: Encoder
 
-    def __init__(
-        self,
-        make_encoder: Callable[[torch.Generator], Encoder],
-        *,
-        predictor_hidden_size: int,
-        target_decay: float,
-        total_steps: int,
-        generators: tuple[torch.Generator, torch.Generator],
-        projector_size: int = 0,
-        target_hops: int = 0,
-        embed_with: str = "online",
-    ) -> None:
+    def __init__(self, settings: BGRLSettings, blueprint: Blueprint) -> None:
         super().__init__()
-        first, second = generators
-        self.online, self.target = make_encoder(first), make_encoder(second)
-        size = self.online.embedding_size
+        first, second = blueprint.generator(0), blueprint.generator(1)
+        self.online, self.target = blueprint.make_encoder(first), blueprint.make_encoder(second)
+        size, projector_size = self.online.embedding_size, settings.projector_size
         self.online_projector = _projector(size, projector_size, first)
         self.target_projector = _projector(size, projector_size, second)
         size = projector_size or size
-        self.predictor = MLP(size, predictor_hidden_size, size, generator=first)
-        self.target_decay, self.total_steps = target_decay, total_steps
-        self.target_hops, self.embed_with = target_hops, embed_with
+        self.predictor = MLP(size, settings.predictor_hidden_size, size, generator=first)
+        self.target_decay, self.total_steps = settings.target_decay, blueprint.recipe.train.steps
+        self.target_hops, self.embed_with = settings.target_hops, settings.embed_with
         for module in (self.target, self.target_projector):
             module.requires_grad_(False)
-
-    @classmethod
-    def build(cls, settings: BGRLSettings, blueprint: Blueprint) -> BGRL:
-        """Online and target draw their weights from different children of the seed."""
-        return cls(
-            blueprint.make_encoder,
-            total_steps=blueprint.recipe.train.steps,
-            generators=(blueprint.generator(0), blueprint.generator(1)),
-            **cls.options(settings),
-        )
 
     def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, Stats]:
         view_1, view_2 = views

@@ -17,12 +17,11 @@ Departs from the authors' code:
   * No early stopping on the training loss: `train.steps` is what it says.
   * AdamW with the recipe's weight decay; theirs is Adam without any.
 Cost of a step: time O(E D + N D^2), memory O(N D). One negative for each node; no projector.
-Reads nothing from the recipe's method section.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -44,20 +43,16 @@ class DGISettings(MethodSettings):
 
 @METHODS.register("dgi")
 class DGI(Method):
-    """The method: an encoder, made by `make_encoder` with the generator, and a discriminator."""
+    """The method: an encoder and a discriminator."""
 
     Settings = DGISettings
     num_views, reads_views = 1, False
 
-    def __init__(self, make_encoder: Callable[[torch.Generator], nn.Module], *, generator: torch.Generator) -> None:
+    def __init__(self, settings: DGISettings, blueprint: Blueprint) -> None:
         super().__init__()
-        self.online = make_encoder(generator)
-        size: int = self.online.embedding_size  # type: ignore[assignment]
-        self.discriminator = Discriminator(size, generator=generator)
-
-    @classmethod
-    def build(cls, settings: DGISettings, blueprint: Blueprint) -> DGI:
-        return cls(blueprint.make_encoder, generator=blueprint.generator(0))
+        generator = blueprint.generator(0)
+        encoder = blueprint.make_encoder(generator)
+        self.online, self.discriminator = encoder, Discriminator(encoder.embedding_size, generator=generator)
 
     def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, Stats]:
         h: Tensor = self.online(batch, View(CLEAN.spec, views[0].seed))  # (N, D)

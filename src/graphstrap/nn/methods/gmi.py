@@ -10,9 +10,8 @@ authors' code trains it:
                + beta  JS(h_i^T R u_i + c, h_j^T R u_i + c)          I(h_i; x_j), j a neighbour     j: K random others
                + gamma (2 mean softplus(-h_i . h_j) over edges and self-loops + mean softplus(h_i . h_j) over non-edges)
 
-Reads of the recipe: `method.num_negatives` (K; 0 means 5, the code's) and the encoder. Nothing is dropped or masked: of
-a view only the seed is used. The authors' encoders have layers of 512 without normalisation: two on Cora, one on
-CiteSeer and PubMed.
+Nothing is dropped or masked: of a view only the seed is used. The authors' encoders have layers of 512 without
+normalisation: two on Cora, one on CiteSeer and PubMed.
 
 Departs from the authors' code:
   * Its last term is a cross-entropy over all N^2 pairs, whose weights come to 2 for the mean over edges and self-loops
@@ -26,7 +25,7 @@ Cost of a step: time O(E D + N D^2 + K N D), memory O(K N D): the paper's table 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -42,10 +41,12 @@ from graphstrap.ops.once import once
 from graphstrap.run.recipe import METHODS
 from graphstrap.run.settings import setting
 
+ALPHA, BETA, GAMMA = 0.8, 1.0, 1.0  # the authors' code
+
 
 @dataclass(frozen=True)
 class GMISettings(MethodSettings):
-    """`num_negatives` 0 means the authors' 5."""
+    """`num_negatives`: K, how many random nodes, edges and non-edges each node draws; 0 means the authors' 5."""
 
     name: str = "gmi"
     num_negatives: int = setting(0, low=0)
@@ -53,40 +54,23 @@ class GMISettings(MethodSettings):
 
 @METHODS.register("gmi")
 class GMI(Method):
-    """The method: an encoder, two discriminators and the loss.
-
-    Args:
-        make_encoder: called once with the generator; makes a GCN.
-        num_negatives: K, how many random nodes, edges and non-edges are drawn for each node (5 in the authors' code).
-        weights: alpha, beta and gamma (the authors' code).
-    """
+    """The method: an encoder, two discriminators and the loss."""
 
     Settings = GMISettings
     num_views, takes_samples, reads_views, looks_inside_encoder = 1, False, False, True
     online: GCN
 
-    def __init__(
-        self,
-        make_encoder: Callable[[torch.Generator], nn.Module],
-        *,
-        generator: torch.Generator,
-        num_negatives: int = 5,
-        weights: tuple[float, float, float] = (0.8, 1.0, 1.0),
-    ) -> None:
+    def __init__(self, settings: GMISettings, blueprint: Blueprint) -> None:
         super().__init__()
-        self.online = only_gcn(make_encoder(generator))
+        generator = blueprint.generator(0)
+        self.online = only_gcn(blueprint.make_encoder(generator))
         size, first_size = self.online.embedding_size, self.online.input_weights[0].shape[1]
         widths = [max(1, width) for width in self.online.input_sizes]
         self.feature_weights = nn.ParameterList(bilinear_weight(width, size, generator) for width in widths)
         self.neighbor_weight = bilinear_weight(size, first_size, generator)
         self.feature_bias, self.neighbor_bias = nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(1))
         self.slope = nn.Parameter(torch.tensor([0.25]))
-        self.num_negatives, self.weights = num_negatives, weights
-
-    @classmethod
-    def build(cls, settings: GMISettings, blueprint: Blueprint) -> GMI:
-        generator, num_negatives = blueprint.generator(0), settings.num_negatives or 5
-        return cls(blueprint.make_encoder, num_negatives=num_negatives, generator=generator)
+        self.num_negatives = settings.num_negatives or 5
 
     def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, Stats]:
         projected = project_features(batch, self.online.input_weights)  # (N, D_1)
@@ -97,11 +81,10 @@ class GMI(Method):
         neighbors = neighbor_means(batch, projected)
         around = batch.roots_of(bias_prelu(neighbors, torch.zeros_like(neighbors[0]), self.slope))  # (N, D_1) u
         hidden = roots @ self.neighbor_weight  # (N, D_1) h R
-        alpha, beta, gamma = self.weights
         loss = (
-            alpha * jensen_shannon_loss(own, roots, self.feature_bias, other_nodes(words[0]))
-            + beta * jensen_shannon_loss(hidden, around, self.neighbor_bias, other_nodes(words[1]))
-            + gamma * topology_loss(h, drawn_edges(batch, words[2]), drawn_non_edges(batch, words[3]))
+            ALPHA * jensen_shannon_loss(own, roots, self.feature_bias, other_nodes(words[0]))
+            + BETA * jensen_shannon_loss(hidden, around, self.neighbor_bias, other_nodes(words[1]))
+            + GAMMA * topology_loss(h, drawn_edges(batch, words[2]), drawn_non_edges(batch, words[3]))
         )
         return loss, {"embedding": h.detach()}
 

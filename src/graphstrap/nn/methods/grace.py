@@ -29,13 +29,11 @@ Departs from the original code:
     which gives the same loss and gradient.
 Cost of a step: time O(E D + N^2 D), memory O(E + N D), and O(N^2) with `keep_similarities`.
 With k negatives: time O(E D + N k D), memory O(N k + N D).
-Reads from the recipe: projector_size (the hidden layer's; 0 for the embedding's), temperature, num_negatives,
-keep_similarities.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -57,7 +55,11 @@ _NEGATIVE_STREAM = child_seed(0, 5)
 
 @dataclass(frozen=True)
 class GRACESettings(MethodSettings):
-    """What `GRACE` takes, below. `projector_size` 0 means the embedding's size, `num_negatives` 0 all other nodes."""
+    """`projector_size`: width of the projector's hidden layer; 0 for the embedding's.
+    `temperature`: what similarities are divided by.
+    `num_negatives`: how many nodes each is told apart from; 0 for all.
+    `keep_similarities`: for the backward pass, as the original does; else they are computed twice.
+    """
 
     name: str = "grace"
     projector_size: int = setting(0, low=0, high=65536)
@@ -68,47 +70,26 @@ class GRACESettings(MethodSettings):
 
 @METHODS.register("grace")
 class GRACE(Method):
-    """The method: an encoder, a projector, and the loss between two views.
-
-    Args:
-        make_encoder: called with the generator.
-        temperature: what similarities are divided by.
-        projector_size: width of the projector's hidden layer; 0 for the embedding's.
-        num_negatives: how many nodes each is told apart from; 0 for all.
-        keep_similarities: for the backward pass, as the original does; else they are computed twice.
-    """
+    """The method: an encoder, a projector, and the loss between two views."""
 
     Settings = GRACESettings
     num_views = 2
 
-    def __init__(
-        self,
-        make_encoder: Callable[[torch.Generator], nn.Module],
-        *,
-        temperature: float,
-        generator: torch.Generator,
-        projector_size: int = 0,
-        num_negatives: int = 0,
-        keep_similarities: bool = False,
-    ) -> None:
+    def __init__(self, settings: GRACESettings, blueprint: Blueprint) -> None:
         super().__init__()
-        self.online = make_encoder(generator)
-        size: int = self.online.embedding_size  # type: ignore[assignment]
-        self.projector = Projector(size, projector_size or size, generator=generator)
-        self.temperature, self.num_negatives, self.keep_similarities = temperature, num_negatives, keep_similarities
-
-    @classmethod
-    def build(cls, settings: GRACESettings, blueprint: Blueprint) -> GRACE:
-        return cls(blueprint.make_encoder, generator=blueprint.generator(0), **cls.options(settings))
+        generator = blueprint.generator(0)
+        encoder = blueprint.make_encoder(generator)
+        self.settings, self.online, size = settings, encoder, encoder.embedding_size
+        self.projector = Projector(size, settings.projector_size or size, generator=generator)
 
     def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, Stats]:
         view_1, view_2 = views
         h_1, h_2 = self.online(batch, view_1), self.online(batch, view_2)  # (N, D) each
         z_1, z_2 = self.projector(batch.roots_of(h_1)), self.projector(batch.roots_of(h_2))
-        drawn = None
-        if self.num_negatives:
-            drawn = draw_negatives(len(z_1), self.num_negatives, seed=view_1.seed, device=z_1.device)
-        loss = info_nce(z_1, z_2, temperature=self.temperature, drawn=drawn, keep_similarities=self.keep_similarities)
+        drawn, temperature, keep = None, self.settings.temperature, self.settings.keep_similarities
+        if self.settings.num_negatives:
+            drawn = draw_negatives(len(z_1), self.settings.num_negatives, seed=view_1.seed, device=z_1.device)
+        loss = info_nce(z_1, z_2, temperature=temperature, drawn=drawn, keep_similarities=keep)
         return loss, {"embedding": h_1.detach()}
 
 

@@ -11,9 +11,9 @@ Hassani and Khasahmadi, Contrastive Multi-View Representation Learning on Graphs
                     + mean softplus( score(n_1, c_2)) + mean softplus( score(n_2, c_1)))
     embedding  = h_1 + h_2
 
-Reads of the recipe: `method.teleport_prob` (alpha, 0.2) and the encoder. Nothing is dropped or masked: of a view only
-the seed is used. The authors' encoders are one layer of 512 without normalisation (`hidden_sizes = []`,
-`norm = "none"`); with batch norm the running statistics mix real and shuffled features, as in DGI.
+Nothing is dropped or masked: of a view only the seed is used. The authors' encoders are one layer of 512 without
+normalisation (`hidden_sizes = []`, `norm = "none"`); with batch norm the running statistics mix real and shuffled
+features, as in DGI.
 
 Departs from the authors' code; test_mvgrl.py::test_loss_equals_an_independent_numpy_version pins the first two:
   * A step sees the whole graph; the code cuts 4 windows of 2,000 consecutive nodes out of A_hat and S. On Cora that is
@@ -29,9 +29,8 @@ would not fit is refused before it is made (`mvgrl_bytes`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
@@ -43,12 +42,11 @@ from graphstrap.nn.encoders.gcn import GCN, bilinear_weight, convolve, only_gcn,
 from graphstrap.nn.methods import Blueprint, Method, MethodSettings, Stats
 from graphstrap.ops import propagate
 from graphstrap.ops.memory import free_memory
+from graphstrap.ops.once import once
 from graphstrap.run.recipe import METHODS
 from graphstrap.run.settings import setting
 
 SHUFFLED = ViewSpec(shuffle_nodes=True)
-
-_diffusions: WeakKeyDictionary[Graph, dict[float, Tensor]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -61,36 +59,21 @@ class MVGRLSettings(MethodSettings):
 
 @METHODS.register("mvgrl")
 class MVGRL(Method):
-    """The method: two encoders and the discriminator between them.
-
-    Args:
-        make_encoder: called twice with a generator, for the adjacency and for the diffusion; makes a GCN.
-        teleport_prob: alpha, the share of the walk that starts anew at each hop (0.2 in the authors' code).
-    """
+    """The method: two encoders, whose weights come from different children of the seed, and the discriminator between
+    them."""
 
     Settings = MVGRLSettings
     num_views, takes_samples, reads_views, looks_inside_encoder = 1, False, False, True
     online: TwoEncoders
 
-    def __init__(
-        self,
-        make_encoder: Callable[[torch.Generator], nn.Module],
-        *,
-        teleport_prob: float,
-        generators: tuple[torch.Generator, torch.Generator],
-    ) -> None:
+    def __init__(self, settings: MVGRLSettings, blueprint: Blueprint) -> None:
         super().__init__()
-        encoders = (only_gcn(make_encoder(generator)) for generator in generators)
-        self.online = TwoEncoders(*encoders, teleport_prob=teleport_prob)
+        generators = blueprint.generator(0), blueprint.generator(1)
+        encoders = (only_gcn(blueprint.make_encoder(generator)) for generator in generators)
+        self.online = TwoEncoders(*encoders, teleport_prob=settings.teleport_prob)
         size = self.online.embedding_size
         self.weight = bilinear_weight(size, size, generators[0])
         self.bias = nn.Parameter(torch.zeros(1))
-
-    @classmethod
-    def build(cls, settings: MVGRLSettings, blueprint: Blueprint) -> MVGRL:
-        """The two encoders draw their weights from different children of the seed."""
-        generators = (blueprint.generator(0), blueprint.generator(1))
-        return cls(blueprint.make_encoder, generators=generators, **cls.options(settings))
 
     def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, Stats]:
         tables = self.online.encode(batch, [CLEAN, View(SHUFFLED, views[0].seed)])
@@ -117,7 +100,7 @@ class TwoEncoders(nn.Module):
         Views differ in the order of the feature rows alone, and share each pass over the edges and over S.
         """
         sizes = [weight.shape[1] for weight in (self.adjacency.input_weights[0], *self.adjacency.weights)]
-        s = diffusion(graph, teleport_prob=self.teleport_prob, layer_sizes=sizes)  # (N, N)
+        s = diffusion(graph, self.teleport_prob, layer_sizes=sizes)  # (N, N)
         tables_1 = [project_features(graph, self.adjacency.input_weights, view) for view in views]  # (N, D_1) each
         tables_2 = [project_features(graph, self.diffusion.input_weights, view) for view in views]
         return [
@@ -139,21 +122,19 @@ def discrimination_loss(
     return torch.stack(losses).mean()
 
 
-def diffusion(graph: Graph, *, teleport_prob: float, layer_sizes: Sequence[int] = ()) -> Tensor:
-    """(N, N) alpha (I - (1 - alpha) D^-1/2 (A + I) D^-1/2)^-1 in float32, made once for a graph.
+@once
+def diffusion(graph: Graph, teleport_prob: float, /, *, layer_sizes: Sequence[int] = ()) -> Tensor:
+    """(N, N) alpha (I - (1 - alpha) D^-1/2 (A + I) D^-1/2)^-1 in float32, made once for a graph and alpha.
 
     Raises InputError, before anything is allocated, where this and a training step of such layers would not fit.
     """
-    made = _diffusions.setdefault(graph, {})
-    if teleport_prob not in made:
-        needed, free = mvgrl_bytes(graph.num_nodes, layer_sizes=layer_sizes), free_memory(graph.device)
-        if needed > free:
-            raise InputError(
-                f"OOM: needs about {_gigabytes(needed)} of {_gigabytes(free)}: mvgrl keeps a number for every "
-                f"pair of the {graph.num_nodes:,} nodes; bgrl's memory grows with the nodes"
-            )
-        made[teleport_prob] = _diffuse(graph, teleport_prob)
-    return made[teleport_prob]
+    needed, free = mvgrl_bytes(graph.num_nodes, layer_sizes=layer_sizes), free_memory(graph.device)
+    if needed > free:
+        raise InputError(
+            f"OOM: needs about {_gigabytes(needed)} of {_gigabytes(free)}: mvgrl keeps a number for every "
+            f"pair of the {graph.num_nodes:,} nodes; bgrl's memory grows with the nodes"
+        )
+    return _diffuse(graph, teleport_prob)
 
 
 @torch.no_grad()

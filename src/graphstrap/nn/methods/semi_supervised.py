@@ -22,8 +22,6 @@ Departs from the paper:
   * No projector by default: the paper's own ablation says that it hurts.
 Cost of a step: that of the auxiliary method, and one more pass of the encoder, over labelled roots alone where every
 root has a subgraph of its own.
-Reads from the recipe: auxiliary, auxiliary_weight, unlabelled_ratio, label_inputs, target_decay, and what the auxiliary
-method reads.
 """
 
 from __future__ import annotations
@@ -91,57 +89,28 @@ class SemiSupervisedSettings(BGRLSettings, GRACESettings):
 @METHODS.register("semi-supervised")
 class SemiSupervised(Method):
     """The method: an encoder, a linear head, an auxiliary method around the same encoder, and the averages of the first
-    two.
-
-    Args:
-        auxiliary: a method whose `online` is the encoder.
-        num_classes: width of the head.
-        auxiliary_weight: what the auxiliary loss counts; 0 leaves it out.
-        label_inputs: whether neighbours' training labels are inputs; the encoder must have room for them.
-        average_decay: at the first step; rises to 1 at `total_steps` along BGRL's cosine.
-    """
+    two."""
 
     Settings = SemiSupervisedSettings
     num_views, learns_labels = 2, True
 
-    def __init__(
-        self,
-        auxiliary: nn.Module,
-        *,
-        num_classes: int,
-        auxiliary_weight: float,
-        label_inputs: bool,
-        average_decay: float,
-        total_steps: int,
-        generator: torch.Generator,
-    ) -> None:
+    auxiliary: Method
+
+    def __init__(self, settings: SemiSupervisedSettings, blueprint: Blueprint) -> None:
         super().__init__()
-        self.auxiliary = auxiliary
-        self.head = Head(self.online.embedding_size, num_classes, generator)  # type: ignore[arg-type]
+        self.num_classes, self.label_inputs = blueprint.num_classes, settings.label_inputs
+        more = self.num_classes if self.label_inputs else 0  # labels that are inputs are columns after the features
+        wider = replace(blueprint, input_sizes=[size + more for size in blueprint.input_sizes])
+        self.auxiliary = METHODS.get(settings.auxiliary).build(settings, wider)
+        self.head = Head(self.online.embedding_size, self.num_classes, blueprint.generator(2))  # type: ignore[arg-type]
         self.averaged, self.averaged_head = deepcopy(self.online), deepcopy(self.head)
         self.averaged.requires_grad_(False)
         self.averaged_head.requires_grad_(False)
-        self.num_classes, self.auxiliary_weight, self.label_inputs = num_classes, auxiliary_weight, label_inputs
-        self.average_decay, self.total_steps = average_decay, total_steps
-        if not auxiliary_weight:  # what has no gradient is not for the optimiser
-            auxiliary.requires_grad_(False)
+        self.auxiliary_weight = settings.auxiliary_weight
+        self.average_decay, self.total_steps = settings.target_decay, blueprint.recipe.train.steps
+        if not self.auxiliary_weight:  # what has no gradient is not for the optimiser
+            self.auxiliary.requires_grad_(False)
             self.online.requires_grad_(True)
-
-    @classmethod
-    def build(cls, settings: SemiSupervisedSettings, blueprint: Blueprint) -> SemiSupervised:
-        """Labels that are inputs are columns after the features."""
-        more = blueprint.num_classes if settings.label_inputs else 0
-        wider = replace(blueprint, input_sizes=[size + more for size in blueprint.input_sizes])
-        auxiliary = METHODS.get(settings.auxiliary).build(settings, wider)
-        return cls(
-            auxiliary,
-            num_classes=blueprint.num_classes,
-            auxiliary_weight=settings.auxiliary_weight,
-            label_inputs=settings.label_inputs,
-            average_decay=settings.target_decay,
-            total_steps=blueprint.recipe.train.steps,
-            generator=blueprint.generator(2),
-        )
 
     @property
     def frozen(self) -> nn.Module:
@@ -149,8 +118,7 @@ class SemiSupervised(Method):
 
     @property
     def online(self) -> nn.Module:  # type: ignore[override]
-        encoder: nn.Module = self.auxiliary.online  # type: ignore[assignment]
-        return encoder
+        return self.auxiliary.online
 
     def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, Stats]:
         assert batch.labels is not None
@@ -161,13 +129,13 @@ class SemiSupervised(Method):
         labels: Tensor = clean.labels  # type: ignore[assignment]
         loss = labelled_loss(self.head(clean.roots_of(h)), clean.roots_of(labels))
         if self.auxiliary_weight:
-            auxiliary_loss, _ = self.auxiliary.loss(shown, views)  # type: ignore[operator]
+            auxiliary_loss, _ = self.auxiliary.loss(shown, views)
             loss = loss + self.auxiliary_weight * auxiliary_loss
         return loss, {"embedding": h.detach()}
 
     @torch.no_grad()
     def after_step(self, step: int | Tensor) -> None:
-        self.auxiliary.after_step(step)  # type: ignore[operator]
+        self.auxiliary.after_step(step)
         decay = average_decay_at(step, base=self.average_decay, total_steps=self.total_steps)
         for averaged, online in ((self.averaged, self.online), (self.averaged_head, self.head)):
             move_average(averaged.parameters(), online.parameters(), weight=1.0 - decay)

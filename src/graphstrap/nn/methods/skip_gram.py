@@ -199,7 +199,11 @@ def _unit(words: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class DeepWalkSettings(MethodSettings):
-    """`num_negatives` 0 means 5."""
+    """`walk_length`: nodes of a walk (node2vec: 80; DeepWalk: 40).
+    `walks_per_node`: in the whole training; so many a step that `train.steps` of them make that many, at least one.
+    `window_size`: how far apart in a walk the nodes of a pair may be (10 in both papers).
+    `num_negatives`: K; 0 means 5, as in Mikolov et al. for small data.
+    """
 
     name: str = "deepwalk"
     walk_length: int = setting(80, low=2, high=10_000)
@@ -210,55 +214,32 @@ class DeepWalkSettings(MethodSettings):
 
 @dataclass(frozen=True)
 class Node2VecSettings(DeepWalkSettings):
-    """`return_weight` and `outward_weight`: p and q."""
+    """`return_weight` and `outward_weight`: p and q; 1 and 1 make it DeepWalk."""
 
     name: str = "node2vec"
     return_weight: float = setting(1.0, low=1e-3, high=1000.0)
     outward_weight: float = setting(1.0, low=1e-3, high=1000.0)
 
 
-class SkipGram(Method):
-    """The method: the table, the context table, and the walks that train them.
+@METHODS.register("deepwalk")
+class DeepWalk(Method):
+    """The method: the table, the context table, and the walks that train them, whose steps go to any neighbour alike.
+    Features are not looked at."""
 
-    Args:
-        num_walks: walks of a step. `build` takes walks_per_node * N / train.steps, rounded up: training makes
-            the same number of walks however many steps it has, but at least one in each.
-        walk_length: nodes of a walk (node2vec: 80; DeepWalk: 40).
-        window_size: how far apart in a walk the nodes of a pair may be (10 in both papers).
-        num_negatives: K (5 in Mikolov et al. for small data).
-        return_weight, outward_weight: node2vec's p and q; 1 and 1 make it DeepWalk.
-    """
-
+    Settings = DeepWalkSettings
     num_views, takes_samples, reads_views, has_encoder = 1, False, False, False
     online: Table
 
-    def __init__(
-        self,
-        num_nodes: int,
-        embedding_size: int,
-        *,
-        num_walks: int,
-        walk_length: int,
-        window_size: int,
-        num_negatives: int,
-        generator: torch.Generator,
-        return_weight: float = 1.0,
-        outward_weight: float = 1.0,
-    ) -> None:
+    def __init__(self, settings: DeepWalkSettings, blueprint: Blueprint) -> None:
         super().__init__()
-        self.online = Table(num_nodes, embedding_size, generator=generator)
-        self.context = nn.Parameter(torch.zeros(num_nodes, embedding_size))
-        self.num_walks, self.walk_length = num_walks, walk_length
-        self.window_size, self.num_negatives = window_size, num_negatives
-        self.return_weight, self.outward_weight = return_weight, outward_weight
-
-    @classmethod
-    def build(cls, settings: DeepWalkSettings, blueprint: Blueprint) -> SkipGram:
-        """So many walks a step that `train.steps` of them make `walks_per_node` a node. Features are not looked at."""
-        recipe, num_nodes, options = blueprint.recipe, blueprint.num_nodes, cls.options(settings)
-        options["num_walks"] = math.ceil(options.pop("walks_per_node") * num_nodes / recipe.train.steps)
-        options["num_negatives"] = settings.num_negatives or 5
-        return cls(num_nodes, recipe.encoder.embedding_size, generator=blueprint.generator(0), **options)
+        recipe, num_nodes = blueprint.recipe, blueprint.num_nodes
+        self.online = Table(num_nodes, recipe.encoder.embedding_size, generator=blueprint.generator(0))
+        self.context = nn.Parameter(torch.zeros(num_nodes, recipe.encoder.embedding_size))
+        self.num_walks = math.ceil(settings.walks_per_node * num_nodes / recipe.train.steps)
+        self.walk_length, self.window_size = settings.walk_length, settings.window_size
+        self.num_negatives = settings.num_negatives or 5
+        self.return_weight = getattr(settings, "return_weight", 1.0)
+        self.outward_weight = getattr(settings, "outward_weight", 1.0)
 
     def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, Stats]:
         table, roads, seed = self.online(batch), Roads.of(batch), views[0].seed
@@ -277,15 +258,8 @@ class SkipGram(Method):
         return h.clone()
 
 
-@METHODS.register("deepwalk")
-class DeepWalk(SkipGram):
-    """Steps to any neighbour alike."""
-
-    Settings = DeepWalkSettings
-
-
 @METHODS.register("node2vec")
-class Node2Vec(SkipGram):
+class Node2Vec(DeepWalk):
     """Steps that depend on the one before."""
 
     Settings = Node2VecSettings

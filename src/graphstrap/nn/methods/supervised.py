@@ -30,11 +30,12 @@ from torch import Tensor, nn
 
 from graphstrap.graph import CLEAN, Graph, View, ViewSpec
 from graphstrap.graph.blocks import Block, Features, SparseMatrix
-from graphstrap.graph.keep import child_seed
+from graphstrap.graph.keep import child_seed, drop_threshold, keep
 from graphstrap.nn.encoders.gcn import glorot
-from graphstrap.nn.encoders.mlp import dropout
 from graphstrap.ops import propagate
 from graphstrap.run.recipe import ENCODERS
+
+_DROPOUT_BRANCH = 1 << 62  # ids that no edge, column or element of a view has
 
 
 @dataclass(frozen=True)
@@ -90,18 +91,21 @@ class Supervised(nn.Module):
         return (propagate(graph, CLEAN, z) if self.follows_edges else z) + self.bias
 
 
+def dropout(h: Tensor, prob: float, *, seed: int | Tensor) -> Tensor:
+    """h with each element set to 0 with this probability, and the others divided by 1 - prob."""
+    if prob == 0.0:
+        return h
+    ids = torch.arange(h.numel(), device=h.device).view(h.shape) + _DROPOUT_BRANCH
+    kept: Tensor = keep(ids, seed, drop_threshold(prob))
+    return h * kept / (1.0 - prob)
+
+
 def fit_supervised(
-    graph: Graph,
-    *,
-    encoder: str,
-    train: Tensor,
-    val: Tensor,
-    settings: SupervisedSettings | None = None,
-    seed: int = 0,
+    graph: Graph, *, encoder: str, train: Tensor, val: Tensor, settings: SupervisedSettings | None = None, seed: int = 0
 ) -> Supervised:
     """Train on the labels of the nodes `train` and stop by those of `val`. No other label is looked at."""
-    settings = settings or SupervisedSettings()
     assert graph.labels is not None
+    settings = settings or SupervisedSettings()
     seen, val_labels = _for_training(graph, train, settings.feature_dropout_prob), graph.labels[val]
     generator, num_classes = torch.Generator().manual_seed(child_seed(seed, 0)), graph.num_classes
     model = Supervised(encoder, graph.num_features, num_classes=num_classes, settings=settings, generator=generator)

@@ -14,9 +14,7 @@ from graphstrap.ops._csr.epilogues import row_cosine as row_cosine
 from graphstrap.ops._csr.messages import edges_from_nodes as edges_from_nodes
 from graphstrap.ops._csr.messages import nodes_from_edges as nodes_from_edges
 from graphstrap.ops._csr.products import project as project
-from graphstrap.ops._csr.products import project_both as project_both
 from graphstrap.ops._csr.products import propagate as propagate
-from graphstrap.ops._csr.products import propagate_both as propagate_both
 from graphstrap.ops._csr.similarities import log_total_others as log_total_others
 from graphstrap.ops._torch import linear as linear
 from graphstrap.ops._torch import move_average as move_average

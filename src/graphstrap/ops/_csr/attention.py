@@ -37,7 +37,7 @@ def attend_features(graph: Graph, view: View, weight: Tensor, scores: Scores) ->
     """See `graphstrap.ops.attend_features`."""
     features = best_form(graph, 0, weight)
     if not is_worth_summing(features, view, weight):
-        return attend(graph, view, project(graph, view, weight, 0), scores, False)
+        return attend(graph, view, project(graph, view, [weight], 0)[0], scores, False)
     columns = kept_columns(view, num_columns=graph.num_features[0], block=0, device=weight.device)
     masked = weight if columns is None else weight * columns[:, None]
     masked = F.pad(masked, (0, 0, 0, features.shape[1] - len(masked)))  # the table may have columns of zeros at its end

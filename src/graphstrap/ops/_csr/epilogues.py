@@ -69,17 +69,12 @@ class _BatchNormPReLU(torch.autograd.Function):
         x, weight, bias, mean, rstd = ctx.saved_tensors
         variance = rstd.square().reciprocal() - ctx.eps
         normed = F.batch_norm(x, mean, variance, weight, bias, training=False, eps=ctx.eps)
-        inner, for_slope = _prelu_gradients(gradient, normed, ctx.slope)
+        inner = torch.ops.aten.leaky_relu_backward(gradient, normed, ctx.slope, False)
+        for_slope = _slope_gradient(gradient, normed.clamp_(max=0))
         for_x, for_weight, for_bias = torch.ops.aten.native_batch_norm_backward(
             inner, x, weight, None, None, mean, rstd, True, ctx.eps, [True, True, True]
         )
         return for_x, for_weight, for_bias, for_slope, None
-
-
-def _prelu_gradients(gradient: Tensor, x: Tensor, slope: float) -> tuple[Tensor, Tensor]:
-    """For x and for the slope; x is used up."""
-    for_x = torch.ops.aten.leaky_relu_backward(gradient, x, slope, False)
-    return for_x, _slope_gradient(gradient, x.clamp_(max=0))
 
 
 def _slope_gradient(gradient: Tensor, below: Tensor) -> Tensor:

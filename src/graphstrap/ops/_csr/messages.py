@@ -32,7 +32,7 @@ class Incidence:
 
 def edges_from_nodes(graph: Graph, by_source: Tensor, by_target: Tensor) -> Tensor:
     """See `graphstrap.ops.edges_from_nodes`."""
-    return gather(graph, incidence(graph, CLEAN), by_source, by_target)
+    return apply(Gather, by_source, by_target, graph, incidence(graph, CLEAN))
 
 
 def nodes_from_edges(graph: Graph, view: View, messages: Tensor) -> tuple[Tensor, Tensor]:
@@ -52,18 +52,15 @@ def incidence(graph: Graph, view: View) -> Incidence:
     return Incidence(into.times, out_of.times, None if kept is None else values)
 
 
-def gather(graph: Graph, incidence: Incidence, by_source: Tensor, by_target: Tensor) -> Tensor:
-    """by_source + by_target at the ends of every edge, for an incidence of all edges."""
-    return apply(_Gather, by_source, by_target, graph, incidence)
-
-
 def sum_up(graph: Graph, incidence: Incidence, messages: Tensor) -> tuple[Tensor, Tensor]:
     """The sums over the edges into each node, and out of it."""
     result: tuple[Tensor, Tensor] = _SumUp.apply(messages, graph, incidence)  # type: ignore[no-untyped-call]
     return result
 
 
-class _Gather(torch.autograd.Function):
+class Gather(torch.autograd.Function):
+    """by_source + by_target at the ends of every edge, for an incidence of all edges."""
+
     @staticmethod
     def forward(ctx: Any, by_source: Tensor, by_target: Tensor, graph: Graph, incidence: Incidence) -> Tensor:
         ctx.incidence = incidence

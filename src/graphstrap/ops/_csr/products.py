@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -189,13 +190,17 @@ def _entry_weights(graph: Graph, frame: Frame, kept: Tensor | None) -> Tensor:
     return weight if kept is None else weight * kept.index_select(0, frame.edge)
 
 
-def propagate(graph: Graph, view: View, h: Tensor, norm: str) -> Tensor:
-    """A_hat h over the view's edges and self-loops; see `graphstrap.ops.propagate`."""
-    return times(*adjacency(graph, view, norm), h)
+def propagate(graph: Graph, view: View, tables: Sequence[Tensor], norm: str) -> list[Tensor]:
+    """A_hat h of every table; see `graphstrap.ops.propagate`. A second pass costs no more than a wider one."""
+    return [times(*adjacency(graph, view, norm), h) for h in tables]
 
 
-def project(graph: Graph, view: View, weight: Tensor, block: int) -> Tensor:
-    """(X o mask) W for one feature block; see `graphstrap.ops.project`."""
+def project(graph: Graph, view: View, weights: Sequence[Tensor], block: int) -> list[Tensor]:
+    """(X o mask) W of every weight for one feature block; see `graphstrap.ops.project`."""
+    return [_project(graph, view, weight, block) for weight in weights]
+
+
+def _project(graph: Graph, view: View, weight: Tensor, block: int) -> Tensor:
     num_columns = graph.num_features[block]
     columns = kept_columns(view, num_columns=num_columns, block=block, device=weight.device)
     if columns is not None:
@@ -218,13 +223,3 @@ def project(graph: Graph, view: View, weight: Tensor, block: int) -> Tensor:
         forward = replace(forward, values=features.values * kept)
         backward = replace(backward, values=forward.values[features.transpose_order])
     return times(forward, backward, weight.to(product_dtype(weight)))
-
-
-def propagate_both(graph: Graph, view: View, h: Tensor, t: Tensor, norm: str) -> tuple[Tensor, Tensor]:
-    """A_hat h and A_hat t. On a CPU a second pass costs no more than a wider one."""
-    return propagate(graph, view, h, norm), propagate(graph, view, t, norm)
-
-
-def project_both(graph: Graph, view: View, weight: Tensor, other: Tensor, block: int) -> tuple[Tensor, Tensor]:
-    """(X o mask) W for two weights."""
-    return project(graph, view, weight, block), project(graph, view, other, block)

@@ -12,9 +12,7 @@ from graphstrap.ops._triton.messages import edges_from_nodes as edges_from_nodes
 from graphstrap.ops._triton.messages import nodes_from_edges as nodes_from_edges
 from graphstrap.ops._triton.products import linear as linear
 from graphstrap.ops._triton.products import project as project
-from graphstrap.ops._triton.products import project_both as project_both
 from graphstrap.ops._triton.products import propagate as propagate
-from graphstrap.ops._triton.products import propagate_both as propagate_both
 from graphstrap.ops._triton.row_epilogues import bias_prelu as bias_prelu
 from graphstrap.ops._triton.row_epilogues import layer_norm_prelu as layer_norm_prelu
 from graphstrap.ops._triton.row_epilogues import linear_prelu as linear_prelu

@@ -24,7 +24,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from graphstrap.graph import Graph, View
-from graphstrap.ops._csr import attention as _csr
 from graphstrap.ops._csr.attention import is_worth_summing, times_heads
 from graphstrap.ops._csr.products import best_form
 from graphstrap.ops._torch import Scores, apply
@@ -45,18 +44,14 @@ from graphstrap.ops._triton.products import column_mask, masked_weight, project
 
 def attend(graph: Graph, view: View, h: Tensor, scores: Scores, average: bool) -> Tensor:
     """See `graphstrap.ops.attend`."""
-    if h.dtype == torch.float64:
-        return _csr.attend(graph, view, h, scores, average)
     return _attend(graph, view, h, scores, average=average, shared=False)
 
 
 def attend_features(graph: Graph, view: View, weight: Tensor, scores: Scores) -> Tensor:
     """See `graphstrap.ops.attend_features`."""
-    if weight.dtype == torch.float64:
-        return _csr.attend_features(graph, view, weight, scores)
     features = best_form(graph, 0, weight, aligned=True)
     if not is_worth_summing(features, view, weight):
-        return attend(graph, view, project(graph, view, weight, 0), scores, False)
+        return attend(graph, view, project(graph, view, [weight], 0)[0], scores, False)
     masked = masked_weight(weight, column_mask(graph, view, 0), features)
     return times_heads(_attend(graph, view, features, scores, average=False, shared=True), masked, scores.num_heads)
 
@@ -150,6 +145,8 @@ if IS_AVAILABLE:
     import triton
     import triton.language as tl
 
+    from graphstrap.ops._triton.chunks import store_rows
+
     @triton.jit
     def _attend_kernel(
         first,
@@ -202,17 +199,7 @@ if IS_AVAILABLE:
                 total += tl.load(table + source, mask=mask, other=0.0).to(tl.float32) * weight[:, :, None]
         out_width = width if heads_here > 1 else num_heads * width
         to_column = own_head * width + wanted
-        _store_rows(out, partial, rows, slots, chunk, real, tl.sum(total, axis=1) * scale, out_width, to_column, inside)
-
-    @triton.jit
-    def _store_rows(out, partial, rows, slots, chunk, real, result, num_columns, columns, inside):
-        """The sum of a row of one chunk, or the partial sum of a longer one."""
-        slot = tl.load(slots + chunk, mask=real, other=-1).to(tl.int64)
-        row = tl.load(rows + chunk, mask=real, other=0).to(tl.int64)
-        whole = (real & (slot < 0))[:, None] & inside[None, :]
-        split = (slot >= 0)[:, None] & inside[None, :]
-        tl.store(out + row[:, None] * num_columns + columns[None, :], result.to(out.dtype.element_ty), mask=whole)
-        tl.store(partial + slot[:, None] * num_columns + columns[None, :], result, mask=split)
+        store_rows(out, partial, rows, slots, chunk, real, tl.sum(total, axis=1) * scale, out_width, to_column, inside)
 
     @triton.jit
     def _source_gradient_kernel(
@@ -280,4 +267,4 @@ if IS_AVAILABLE:
         if not is_shared:
             result = tl.sum(total, axis=1) * scale
             columns_out = head * width + wanted
-            _store_rows(out, partial, rows, slots, chunk, real, result, num_heads * width, columns_out, inside)
+            store_rows(out, partial, rows, slots, chunk, real, result, num_heads * width, columns_out, inside)

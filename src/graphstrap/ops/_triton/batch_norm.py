@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from graphstrap.ops import _torch
+from graphstrap.ops._torch import apply
 from graphstrap.ops._triton.launch import IS_AVAILABLE
 from graphstrap.ops._triton.tiles import (
     JOIN_COLUMNS,
@@ -38,10 +38,8 @@ from graphstrap.ops._triton.tiles import (
 
 def batch_norm_prelu(x: Tensor, norm: nn.BatchNorm1d, slope: Tensor) -> Tensor:
     """PReLU after batch norm of x (N, D) with the batch's own statistics; moves the running ones in place."""
-    if x.dtype == torch.float64:
-        return _torch.batch_norm_prelu(x, norm, slope)
     statistics = norm.running_mean, norm.running_var, norm.momentum, norm.eps
-    return _torch.apply(_BatchNormPReLU, x, slope, norm.weight, norm.bias, *statistics)
+    return apply(_BatchNormPReLU, x, slope, norm.weight, norm.bias, *statistics)
 
 
 class _BatchNormPReLU(torch.autograd.Function):
@@ -100,7 +98,7 @@ if IS_AVAILABLE:
     import triton
     import triton.language as tl
 
-    from graphstrap.ops._triton.tiles import own_columns, own_rows, own_tile, prelu_of, read, through_prelu
+    from graphstrap.ops._triton.tiles import own_columns, own_part, own_tile, prelu_of, read, through_prelu
 
     @triton.jit
     def _moments_kernel(
@@ -114,8 +112,7 @@ if IS_AVAILABLE:
         block_columns: tl.constexpr,
     ):
         """Mean, and sum of squared deviations from it, of a program's rows of x - x[0]."""
-        columns, inside = own_columns(num_columns, block_columns)
-        first, last = own_rows(num_rows, rows_per_program)
+        columns, inside, first, last = own_part(num_rows, num_columns, rows_per_program, block_columns)
         origin = read(x, columns, inside)
         mean = tl.zeros((block_rows, block_columns), dtype=tl.float32)  # of each lane's rows
         square = tl.zeros((block_rows, block_columns), dtype=tl.float32)
@@ -189,8 +186,7 @@ if IS_AVAILABLE:
         block_rows: tl.constexpr,
         block_columns: tl.constexpr,
     ):
-        columns, inside = own_columns(num_columns, block_columns)
-        first, last = own_rows(num_rows, rows_per_program)
+        columns, inside, first, last = own_part(num_rows, num_columns, rows_per_program, block_columns)
         a = tl.load(slope).to(tl.float32)
         origin, m, b = read(x, columns, inside), read(mean, columns, inside), read(bias, columns, inside)
         r = read(rstd, columns, inside)
@@ -218,8 +214,7 @@ if IS_AVAILABLE:
         block_columns: tl.constexpr,
     ):
         """A program's share of dw, db and da."""
-        columns, inside = own_columns(num_columns, block_columns)
-        first, last = own_rows(num_rows, rows_per_program)
+        columns, inside, first, last = own_part(num_rows, num_columns, rows_per_program, block_columns)
         a = tl.load(slope).to(tl.float32)
         origin, m, b = read(x, columns, inside), read(mean, columns, inside), read(bias, columns, inside)
         r = read(rstd, columns, inside)
@@ -257,8 +252,7 @@ if IS_AVAILABLE:
         block_rows: tl.constexpr,
         block_columns: tl.constexpr,
     ):
-        columns, inside = own_columns(num_columns, block_columns)
-        first, last = own_rows(num_rows, rows_per_program)
+        columns, inside, first, last = own_part(num_rows, num_columns, rows_per_program, block_columns)
         a = tl.load(slope).to(tl.float32)
         origin, m, b = read(x, columns, inside), read(mean, columns, inside), read(bias, columns, inside)
         r = read(rstd, columns, inside)

@@ -22,6 +22,16 @@ if IS_AVAILABLE:
     import triton.language as tl
 
     @triton.jit
+    def store_rows(out, partial, rows, slots, chunk, real, result, num_columns, columns, inside):
+        """The sum of a row of one chunk, or the partial sum of a longer one."""
+        slot = tl.load(slots + chunk, mask=real, other=-1).to(tl.int64)
+        row = tl.load(rows + chunk, mask=real, other=0).to(tl.int64)
+        whole = (real & (slot < 0))[:, None] & inside[None, :]
+        split = (slot >= 0)[:, None] & inside[None, :]
+        tl.store(out + row[:, None] * num_columns + columns[None, :], result.to(out.dtype.element_ty), mask=whole)
+        tl.store(partial + slot[:, None] * num_columns + columns[None, :], result, mask=split)
+
+    @triton.jit
     def _product_kernel(
         first,
         counts,
@@ -65,19 +75,11 @@ if IS_AVAILABLE:
             total += tl.load(table + source, mask=mask, other=0.0).to(tl.float32) * weight
             if is_pair:
                 total_2 += tl.load(table_2 + source, mask=mask, other=0.0).to(tl.float32) * weight
-        slot = tl.load(slots + chunk, mask=real, other=-1).to(tl.int64)
-        row = tl.load(rows + chunk, mask=real, other=0).to(tl.int64)
-        whole = (real & (slot < 0))[:, None] & inside[None, :]
-        split = (slot >= 0)[:, None] & inside[None, :]
-        to_row = row[:, None] * num_columns + wanted[None, :]
-        to_slot = slot[:, None] * num_columns + wanted[None, :]
         result = tl.sum(total, axis=1)
-        tl.store(out + to_row, result.to(out.dtype.element_ty), mask=whole)
-        tl.store(partial + to_slot, result, mask=split)
+        store_rows(out, partial, rows, slots, chunk, real, result, num_columns, wanted, inside)
         if is_pair:
             result = tl.sum(total_2, axis=1)
-            tl.store(out_2 + to_row, result.to(out.dtype.element_ty), mask=whole)
-            tl.store(partial_2 + to_slot, result, mask=split)
+            store_rows(out_2, partial_2, rows, slots, chunk, real, result, num_columns, wanted, inside)
 
     @triton.jit
     def _combine_kernel(

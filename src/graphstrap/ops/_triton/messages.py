@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from graphstrap.graph import CLEAN, Graph, View
-from graphstrap.ops._csr import messages as _csr
-from graphstrap.ops._csr.messages import Incidence, gather, sum_up
+from graphstrap.ops._csr.messages import Gather, Incidence, sum_up
+from graphstrap.ops._torch import apply
 from graphstrap.ops._triton.chunks import compact
 from graphstrap.ops._triton.products import chunks_of, kept_edge_bytes
 from graphstrap.ops.once import once
@@ -15,15 +15,11 @@ from graphstrap.ops.once import once
 
 def edges_from_nodes(graph: Graph, by_source: Tensor, by_target: Tensor) -> Tensor:
     """See `graphstrap.ops.edges_from_nodes`."""
-    if by_source.dtype == torch.float64:
-        return _csr.edges_from_nodes(graph, by_source, by_target)
-    return gather(graph, incidence(graph, CLEAN), by_source, by_target)
+    return apply(Gather, by_source, by_target, graph, incidence(graph, CLEAN))
 
 
 def nodes_from_edges(graph: Graph, view: View, messages: Tensor) -> tuple[Tensor, Tensor]:
     """See `graphstrap.ops.nodes_from_edges`."""
-    if messages.dtype == torch.float64:
-        return _csr.nodes_from_edges(graph, view, messages)
     return sum_up(graph, incidence(graph, view), messages)
 
 

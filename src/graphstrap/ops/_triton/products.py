@@ -1,7 +1,7 @@
 """Products with a view's adjacency and features, and dense ones by cuBLAS, each with its gradient.
 
 What a view keeps of a graph becomes matrices ready for the product, once for each view and graph: every layer, network
-and pass shares them. Float64 goes to the other backends.
+and pass shares them.
 
 Sparse features are cut in two, their frequent ("hot") columns as a dense table:  X W = X_hot W[hot] + X_cold W. How
 often words occur is a power law: on Coauthor CS a seventh of the columns hold two thirds of the entries. An entry of a
@@ -20,7 +20,6 @@ from torch import Tensor
 
 from graphstrap.graph import Graph, View
 from graphstrap.graph.blocks import SparseMatrix
-from graphstrap.ops._csr import products as _csr
 from graphstrap.ops._csr.products import best_form
 from graphstrap.ops._torch import (
     aligned_threshold,
@@ -42,36 +41,16 @@ _MULTIPLE = 64  # of columns: what the matrix units like
 Pair = tuple[ChunkedMatrix, ChunkedMatrix]
 
 
-def propagate(graph: Graph, view: View, h: Tensor, norm: str) -> Tensor:
-    """A_hat h over the view's edges and self-loops; see `graphstrap.ops.propagate`."""
-    if h.dtype == torch.float64:
-        return _csr.propagate(graph, view, h, norm)
-    return _times(adjacency(graph, view, norm), h)[0]
+def propagate(graph: Graph, view: View, tables: Sequence[Tensor], norm: str) -> Sequence[Tensor]:
+    """A_hat h of every table in one pass over the edges; see `graphstrap.ops.propagate`."""
+    if tables[0].dtype != tables[-1].dtype:
+        return [_times(adjacency(graph, view, norm), h)[0] for h in tables]
+    return _times(adjacency(graph, view, norm), *tables)
 
 
-def propagate_both(graph: Graph, view: View, h: Tensor, t: Tensor, norm: str) -> tuple[Tensor, Tensor]:
-    """A_hat h and A_hat t in one pass over the edges; see `graphstrap.ops.propagate_both`."""
-    if h.dtype == torch.float64 or h.dtype != t.dtype:
-        return propagate(graph, view, h, norm), propagate(graph, view, t, norm)
-    first, second = _times(adjacency(graph, view, norm), h, t)
-    return first, second
-
-
-def project(graph: Graph, view: View, weight: Tensor, block: int) -> Tensor:
-    """(X o mask) W for one feature block; see `graphstrap.ops.project`."""
-    return _project(graph, view, [weight], block)[0]
-
-
-def project_both(graph: Graph, view: View, weight: Tensor, other: Tensor, block: int) -> tuple[Tensor, Tensor]:
-    """(X o mask) W for two weights, in one pass over sparse features; see `graphstrap.ops.project_both`."""
-    first, second = _project(graph, view, [weight, other], block)
-    return first, second
-
-
-def _project(graph: Graph, view: View, weights: list[Tensor], block: int) -> Sequence[Tensor]:
+def project(graph: Graph, view: View, weights: Sequence[Tensor], block: int) -> Sequence[Tensor]:
+    """(X o mask) W of every weight, in one pass over sparse features; see `graphstrap.ops.project`."""
     features = best_form(graph, block, weights[0], aligned=True)
-    if weights[0].dtype == torch.float64:
-        return [_csr.project(graph, view, weight, block) for weight in weights]
     if isinstance(features, SparseMatrix):
         dtype = product_dtype(weights[0])
         if not view.spec.mask_elements and _has_fast_products(dtype):

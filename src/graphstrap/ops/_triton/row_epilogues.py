@@ -9,7 +9,7 @@ With p(z) = z where z > 0, else a z; s(z) = 1 where z > 0, else a; g the gradien
     cosine      c = q.t / (|q| |t|),  dq = g (t / |t| - c q / |q|) / |q|; lengths are at least 1e-8
 
 x is saved, and for layer norm a mean and a factor r for each row; n and z are made again. Float32 throughout, whatever
-x is; float64 goes to the reference.
+x is.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ from graphstrap.ops._triton.launch import IS_AVAILABLE
 from graphstrap.ops._triton.tiles import (
     add_parts,
     by_parts,
-    by_rows,
-    by_rows_in_parts,
     by_tiles,
     empty,
     empty_parts,
@@ -38,14 +36,12 @@ from graphstrap.ops._triton.tiles import (
 
 def layer_norm_prelu(x: Tensor, norm: nn.LayerNorm, slope: Tensor, shift: Tensor) -> Tensor:
     """PReLU after layer norm of every row of x + shift."""
-    if x.dtype == torch.float64:
-        return _torch.layer_norm_prelu(x, norm, slope, shift)
     return _torch.apply(_LayerNormPReLU, x, slope, shift, norm.weight, norm.bias, norm.eps)
 
 
 def bias_prelu(x: Tensor, bias: Tensor, slope: Tensor) -> Tensor:
     """PReLU of x + bias."""
-    if x.dtype == torch.float64 or not len(x):  # no rows: a graph without edges
+    if not len(x):  # a graph without edges
         return _torch.bias_prelu(x, bias.to(x.dtype), slope)
     return _torch.apply(_BiasPReLU, x, slope, bias)
 
@@ -57,8 +53,6 @@ def linear_prelu(x: Tensor, weight: Tensor, bias: Tensor, slope: Tensor) -> Tens
 
 def row_cosine(q: Tensor, t: Tensor) -> Tensor:
     """(N,) float32 cosine of each row of q with the same row of t. Gradient flows to q alone."""
-    if q.dtype == torch.float64:
-        return _torch.row_cosine(q, t)
     return _torch.apply(_RowCosine, q, t.to(q.dtype))
 
 
@@ -67,7 +61,8 @@ class _LayerNormPReLU(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, slope: Tensor, shift: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
         x = x.contiguous()
         out, mean, rstd = torch.empty_like(x), empty(x, len(x)), empty(x, len(x))
-        run_planned(_layer_norm_kernel, by_rows(x), x, slope, shift, weight, bias, mean, rstd, out, eps=eps)
+        plan = by_tiles(x, has_whole_rows=True)
+        run_planned(_layer_norm_kernel, plan, x, slope, shift, weight, bias, mean, rstd, out, eps=eps)
         ctx.save_for_backward(x, slope, shift, weight, bias, mean, rstd)
         return out
 
@@ -75,7 +70,7 @@ class _LayerNormPReLU(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x = ctx.saved_tensors[0]
-        plan = by_rows_in_parts(x)
+        plan = by_parts(x, has_whole_rows=True)
         parts, slope_parts = empty_parts(x, plan, kinds=3)
         for_x = torch.empty_like(x)
         inputs = x, gradient.contiguous(), *ctx.saved_tensors[1:]
@@ -110,7 +105,7 @@ class _RowCosine(torch.autograd.Function):
     def forward(ctx: Any, q: Tensor, t: Tensor) -> Tensor:
         q, t = q.contiguous(), t.contiguous()
         cosine, q_length, t_length = (empty(q, len(q)) for _ in range(3))
-        run_planned(_cosine_kernel, by_rows(q), q, t, cosine, q_length, t_length)
+        run_planned(_cosine_kernel, by_tiles(q, has_whole_rows=True), q, t, cosine, q_length, t_length)
         ctx.save_for_backward(q, t, cosine, q_length, t_length)
         return cosine
 
@@ -119,8 +114,8 @@ class _RowCosine(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         q = ctx.saved_tensors[0]
         for_q = torch.empty_like(q)
-        stride = gradient.stride(0)  # 0 under a sum
-        run_planned(_cosine_gradient_kernel, by_rows(q), *ctx.saved_tensors, gradient, for_q, gradient_stride=stride)
+        plan, stride = by_tiles(q, has_whole_rows=True), gradient.stride(0)  # 0 under a sum
+        run_planned(_cosine_gradient_kernel, plan, *ctx.saved_tensors, gradient, for_q, gradient_stride=stride)
         return for_q, None
 
 
@@ -128,7 +123,7 @@ if IS_AVAILABLE:
     import triton
     import triton.language as tl
 
-    from graphstrap.ops._triton.tiles import own_columns, own_rows, own_tile, prelu_of, read, through_prelu
+    from graphstrap.ops._triton.tiles import own_part, own_tile, prelu_of, read, through_prelu
 
     @triton.jit
     def _layer_norm_kernel(
@@ -147,8 +142,7 @@ if IS_AVAILABLE:
         block_rows: tl.constexpr,
         block_columns: tl.constexpr,
     ):
-        columns, inside = own_columns(num_columns, block_columns)
-        first, last = own_rows(num_rows, rows_per_program)
+        columns, inside, first, last = own_part(num_rows, num_columns, rows_per_program, block_columns)
         a = tl.load(slope).to(tl.float32)
         c = read(shift, columns, inside)
         w, b = read(weight, columns, inside), read(bias, columns, inside)
@@ -183,8 +177,7 @@ if IS_AVAILABLE:
         block_columns: tl.constexpr,
     ):
         """dx, and a program's share of dw, db, dc and da."""
-        columns, inside = own_columns(num_columns, block_columns)
-        first, last = own_rows(num_rows, rows_per_program)
+        columns, inside, first, last = own_part(num_rows, num_columns, rows_per_program, block_columns)
         a = tl.load(slope).to(tl.float32)
         c = read(shift, columns, inside)
         w, b = read(weight, columns, inside), read(bias, columns, inside)
@@ -224,8 +217,7 @@ if IS_AVAILABLE:
         block_rows: tl.constexpr,
         block_columns: tl.constexpr,
     ):
-        columns, inside = own_columns(num_columns, block_columns)
-        first, last = own_rows(num_rows, rows_per_program)
+        columns, inside, first, last = own_part(num_rows, num_columns, rows_per_program, block_columns)
         a = tl.load(slope).to(tl.float32)
         b = read(bias, columns, inside)
         for start in range(first, last, block_rows):
@@ -248,8 +240,7 @@ if IS_AVAILABLE:
         block_columns: tl.constexpr,
     ):
         """dx, and a program's share of db and da."""
-        columns, inside = own_columns(num_columns, block_columns)
-        first, last = own_rows(num_rows, rows_per_program)
+        columns, inside, first, last = own_part(num_rows, num_columns, rows_per_program, block_columns)
         a = tl.load(slope).to(tl.float32)
         b = read(bias, columns, inside)
         for_bias = tl.zeros((block_rows, block_columns), dtype=tl.float32)
@@ -277,8 +268,7 @@ if IS_AVAILABLE:
         block_rows: tl.constexpr,
         block_columns: tl.constexpr,
     ):
-        columns, inside = own_columns(num_columns, block_columns)
-        first, last = own_rows(num_rows, rows_per_program)
+        columns, inside, first, last = own_part(num_rows, num_columns, rows_per_program, block_columns)
         for start in range(first, last, block_rows):
             rows, place, here = own_tile(start, last, columns, inside, num_columns, block_rows)
             q_rows, t_rows = read(q, place, here), read(t, place, here)
@@ -306,8 +296,7 @@ if IS_AVAILABLE:
         block_rows: tl.constexpr,
         block_columns: tl.constexpr,
     ):
-        columns, inside = own_columns(num_columns, block_columns)
-        first, last = own_rows(num_rows, rows_per_program)
+        columns, inside, first, last = own_part(num_rows, num_columns, rows_per_program, block_columns)
         for start in range(first, last, block_rows):
             rows, place, here = own_tile(start, last, columns, inside, num_columns, block_rows)
             inside_rows = rows < last

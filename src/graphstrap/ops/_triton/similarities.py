@@ -113,7 +113,7 @@ if IS_AVAILABLE:
 def log_total_others(keys: Tensor, *, bound: float | None = None) -> Tensor:
     """See `graphstrap.ops.log_total_others`."""
     is_bounded = bound is not None and bound <= LARGEST_BOUND
-    if not is_bounded or keys.dtype == torch.float64 or keys.shape[1] > MOST_COLUMNS:
+    if not is_bounded or keys.shape[1] > MOST_COLUMNS:
         return _csr.log_total_others(keys)
     padded = max(16, triton.next_power_of_2(keys.shape[1]))
     return apply(_LogTotalOthers, F.pad(keys, (0, padded - keys.shape[1])), bound)

@@ -27,9 +27,10 @@ if IS_AVAILABLE:
         return columns, columns < num_columns
 
     @triton.jit
-    def own_rows(num_rows, rows_per_program):
+    def own_part(num_rows, num_columns, rows_per_program, block_columns: tl.constexpr):
+        columns, inside = own_columns(num_columns, block_columns)
         first = tl.program_id(1) * rows_per_program
-        return first, tl.minimum(first + rows_per_program, num_rows)
+        return columns, inside, first, tl.minimum(first + rows_per_program, num_rows)
 
     @triton.jit
     def own_tile(first, last, columns, inside, num_columns, block_rows: tl.constexpr):
@@ -97,36 +98,27 @@ class Plan(NamedTuple):
     block_columns: int
 
 
-def by_tiles(x: Tensor) -> Plan:
-    """For a pass that only reads and writes."""
-    return _plan(x, tile=TILE, block_columns=COLUMNS, max_programs=MAX_PROGRAMS, max_parts=MAX_PROGRAMS)
+def by_tiles(x: Tensor, *, has_whole_rows: bool = False) -> Plan:
+    """For a pass that only reads and writes, perhaps each row whole."""
+    return _plan(x, tile=TILE, max_programs=MAX_PROGRAMS, max_parts=MAX_PROGRAMS, has_whole_rows=has_whole_rows)
+
+
+def by_parts(x: Tensor, *, has_whole_rows: bool = False) -> Plan:
+    """For a pass that sums gradients over rows, perhaps with each row whole."""
+    most = MAX_PARTS if has_whole_rows else MAX_SUM_PROGRAMS
+    return _plan(x, tile=SUM_TILE, max_programs=most, max_parts=MAX_PARTS, has_whole_rows=has_whole_rows)
 
 
 def for_moments(x: Tensor) -> Plan:
     """For the pass that sums up to batch norm's moments."""
-    return _plan(x, tile=TILE, block_columns=COLUMNS, max_programs=MAX_MOMENT_PROGRAMS, max_parts=MAX_PARTS)
+    return _plan(x, tile=TILE, max_programs=MAX_MOMENT_PROGRAMS, max_parts=MAX_PARTS)
 
 
-def by_parts(x: Tensor) -> Plan:
-    """For a pass that sums gradients over rows."""
-    return _plan(x, tile=SUM_TILE, block_columns=COLUMNS, max_programs=MAX_SUM_PROGRAMS, max_parts=MAX_PARTS)
-
-
-def by_rows(x: Tensor) -> Plan:
-    """For a pass that needs each row whole."""
-    width = triton.next_power_of_2(x.shape[1])
-    return _plan(x, tile=TILE, block_columns=width, max_programs=MAX_PROGRAMS, max_parts=MAX_PROGRAMS)
-
-
-def by_rows_in_parts(x: Tensor) -> Plan:
-    """For one that needs each row whole and sums over rows."""
-    width = triton.next_power_of_2(x.shape[1])
-    return _plan(x, tile=SUM_TILE, block_columns=width, max_programs=MAX_PARTS, max_parts=MAX_PARTS)
-
-
-def _plan(x: Tensor, *, tile: int, block_columns: int, max_programs: int, max_parts: int) -> Plan:
+def _plan(x: Tensor, *, tile: int, max_programs: int, max_parts: int, has_whole_rows: bool = False) -> Plan:
     num_rows, num_columns = x.shape
-    block_columns = min(block_columns, triton.next_power_of_2(num_columns))
+    block_columns = triton.next_power_of_2(num_columns)
+    if not has_whole_rows:
+        block_columns = min(block_columns, COLUMNS)
     block_rows = max(1, tile // block_columns)
     num_column_blocks = triton.cdiv(num_columns, block_columns)
     max_parts = min(max_parts, max(1, max_programs // num_column_blocks))

@@ -121,15 +121,9 @@ def pack(columns: Sequence[Tensor]) -> tuple[Tensor, list[tuple[torch.dtype, tup
 
 
 def unpack(table: Tensor, kinds: Sequence[tuple[torch.dtype, tuple[int, ...]]]) -> list[Tensor]:
-    columns, begin = [], 0
-    for dtype, shape in kinds:
-        width = dtype.itemsize * torch.Size(shape).numel()
-        column = torch.empty((len(table), *shape), dtype=dtype)
-        if column.numel():
-            column.view(len(table), -1).view(torch.uint8).copy_(table[:, begin : begin + width])
-        columns.append(column)
-        begin += width
-    return columns
+    parts = torch.split(table, [dtype.itemsize * torch.Size(shape).numel() for dtype, shape in kinds], dim=1)
+    copies = [part.clone(memory_format=torch.contiguous_format).view(-1) for part in parts]
+    return [part.view(dtype).view(len(table), *shape) for part, (dtype, shape) in zip(copies, kinds, strict=True)]
 
 
 def _sums(counts: Tensor, groups: Tensor) -> Tensor:

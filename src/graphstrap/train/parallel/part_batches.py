@@ -8,9 +8,8 @@ behind, and its process ends, which ends theirs.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from contextlib import suppress
+from concurrent.futures import wait
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -46,7 +45,7 @@ def make_part_batches(
         device=device,
         share=partial(by_part, part=part) if recipe.sampling.roots == "owner" else workers.share,
         sampler=PartSampler(part, recipe.sampling.by_hop(), exchange, **sampler_flags(recipe)),
-        gatherer=PartGatherer(part, exchange, device=device, num_hot=recipe.sampling.hot_nodes),
+        fill=PartGatherer(part, exchange, device=device, num_hot=recipe.sampling.hot_nodes).fill,
     )
     depth = recipe.sampling.prefetch
     return PartPrefetcher(make, exchange, last_step=recipe.train.steps, device=device, depth=depth)
@@ -120,10 +119,7 @@ class PartPrefetcher(Prefetcher):
         return BackgroundThread()
 
     def close(self) -> None:
-        deadline = time.monotonic() + _SECONDS_TO_FINISH
-        for _, future in sorted(self._waiting.items()):
-            with suppress(Exception):  # what failed has failed for nobody any more
-                future.result(timeout=max(0.0, deadline - time.monotonic()))
+        wait(self._waiting.values(), timeout=_SECONDS_TO_FINISH)  # what failed has failed for nobody any more
         self._waiting.clear()
         if self._worker is not None:
             self._worker.shutdown()

@@ -48,7 +48,8 @@ from graphstrap.train.step import EagerStep
 def train_in_parallel(
     job: TrainingJob, graph: Graph, *, recipe: Recipe, workers: Workers, progress: bool = False
 ) -> list[dict[str, Any]]:
-    """`train`, by several workers, each of which calls this. Only the first one's run, sinks and evaluation count."""
+    """Train one model by several workers, each of which calls this. Only the first one's run, sinks and evaluation
+    count."""
     if not workers.is_alone:
         if not recipe.sampling.fan_outs:
             raise InputError(

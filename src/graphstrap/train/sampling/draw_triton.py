@@ -17,14 +17,16 @@ __all__ = ["IS_AVAILABLE", "MAX_WIDTH", "draw_edges"]
 MAX_WIDTH = 1024  # slots a pair may have; wider draws go the other way
 _PAIRS_PER_PROGRAM = 32
 
+# mypy: disable-error-code="untyped-decorator, no-untyped-def"
+
 if IS_AVAILABLE:
     import triton
     import triton.language as tl
 
     from graphstrap.ops._triton.masks import hash32, mix
 
-    @triton.jit  # type: ignore[untyped-decorator]
-    def _count_kernel(  # type: ignore[no-untyped-def]
+    @triton.jit
+    def _count_kernel(
         nodes, indptr, ends, fan_outs, starts, degrees, counts, num_pairs, num_relations, has_ends: tl.constexpr
     ):
         """Where each pair's edges start, how many there are and how many are drawn."""
@@ -46,8 +48,23 @@ if IS_AVAILABLE:
         tl.store(degrees + pair, degree, mask=inside)
         tl.store(counts + pair, tl.minimum(degree, fan_out), mask=inside)
 
-    @triton.jit  # type: ignore[untyped-decorator]
-    def _draw_kernel(  # type: ignore[no-untyped-def]
+    @triton.jit
+    def choose(word, degree, count, width: tl.constexpr, num_slots: tl.constexpr):
+        """(1, slots) their numbers and (rows, slots) what they choose by Floyd's algorithm: `draw.choose_positions`, or
+        everything in order where nothing is left out."""
+        slot = tl.arange(0, num_slots)[None, :]
+        last = (degree - count)[:, None] + slot  # (lanes, slots): j
+        draw = mix(word[:, None] + slot.to(tl.uint32) * 0x9E3779B9).to(tl.int64)
+        chosen = (draw * (last + 1)) >> 32  # t
+        for i in range(1, width):
+            mine = tl.sum(tl.where(slot == i, chosen, 0), axis=1)
+            taken = tl.max(tl.where((slot < i) & (chosen == mine[:, None]), 1, 0), axis=1)
+            mine = tl.where(taken > 0, degree - count + i, mine)
+            chosen = tl.where(slot == i, mine[:, None], chosen)
+        return slot, tl.where((degree > count)[:, None], chosen, slot.to(tl.int64))
+
+    @triton.jit
+    def _draw_kernel(
         nodes,
         owners,
         roots,
@@ -71,7 +88,7 @@ if IS_AVAILABLE:
         num_slots: tl.constexpr,
         num_lanes: tl.constexpr,
     ):
-        """Floyd's algorithm for `num_lanes` pairs, `num_slots` >= width slots each."""
+        """The edges of `num_lanes` pairs, `num_slots` >= width slots each."""
         pair = tl.program_id(0).to(tl.int64) * num_lanes + tl.arange(0, num_lanes)
         inside = pair < num_pairs
         row = pair // num_relations
@@ -85,16 +102,7 @@ if IS_AVAILABLE:
         degree = tl.load(degrees + pair, mask=inside, other=0)
         count = tl.load(counts + pair, mask=inside, other=0)
         begin = tl.load(pair_ends + pair, mask=inside, other=0) - count
-        slot = tl.arange(0, num_slots)[None, :]
-        last = (degree - count)[:, None] + slot  # (lanes, slots): j
-        draw = mix(word[:, None] + slot.to(tl.uint32) * 0x9E3779B9).to(tl.int64)
-        chosen = (draw * (last + 1)) >> 32  # t
-        for i in range(1, width):
-            mine = tl.sum(tl.where(slot == i, chosen, 0), axis=1)
-            taken = tl.max(tl.where((slot < i) & (chosen == mine[:, None]), 1, 0), axis=1)
-            mine = tl.where(taken > 0, degree - count + i, mine)
-            chosen = tl.where(slot == i, mine[:, None], chosen)
-        chosen = tl.where((degree > count)[:, None], chosen, slot.to(tl.int64))
+        slot, chosen = choose(word, degree, count, width, num_slots)
         wanted = inside[:, None] & (slot < count[:, None])
         edge = start[:, None] + chosen
         if has_order:
@@ -133,29 +141,14 @@ def draw_edges(
         width = max(fan_outs)
         num_slots = triton.next_power_of_2(width)
         num_lanes = max(1, min(_PAIRS_PER_PROGRAM, 2048 // num_slots))
+        # In the place of what is not given stands a tensor that is not read.
+        frontier = nodes, nodes if owners is None else owners, nodes if roots is None else roots, seed_table
+        pairs = starts, degrees, counts, ends, edges if index.order is None else index.order, index.sources
+        results = edges, sources, into_rows, edges if factors is None else factors
+        kinds = {"has_owners": owners is not None, "has_order": index.order is not None, "has_factors": with_factors}
+        sizes = {"width": width, "num_slots": num_slots, "num_lanes": num_lanes}
         launch(_draw_kernel, (triton.cdiv(num_pairs, num_lanes),))(
-            nodes,
-            nodes if owners is None else owners,
-            nodes if roots is None else roots,
-            seed_table,
-            starts,
-            degrees,
-            counts,
-            ends,
-            edges if index.order is None else index.order,
-            index.sources,
-            edges,
-            sources,
-            into_rows,
-            edges if factors is None else factors,
-            num_pairs,
-            num_relations,
-            has_owners=owners is not None,
-            has_order=index.order is not None,
-            has_factors=factors is not None,
-            width=width,
-            num_slots=num_slots,
-            num_lanes=num_lanes,
+            *frontier, *pairs, *results, num_pairs, num_relations, **kinds, **sizes
         )
     of_rows = counts if num_relations == 1 else counts.view(-1, num_relations).sum(1)
     return Drawn(of_rows, edges, sources, into_rows, factors)
@@ -171,16 +164,7 @@ def _count(
     num_pairs = len(nodes) * index.num_relations
     start, degree, count = (torch.empty(num_pairs, dtype=torch.int64, device=nodes.device) for _ in range(3))
     if num_pairs:
-        launch(_count_kernel, (triton.cdiv(num_pairs, 256),))(
-            nodes,
-            index.indptr,
-            nodes if index.ends is None else index.ends,
-            fan_outs,
-            start,
-            degree,
-            count,
-            num_pairs,
-            index.num_relations,
-            has_ends=index.ends is not None,
-        )
+        tensors = nodes, index.indptr, nodes if index.ends is None else index.ends, fan_outs, start, degree, count
+        kinds = {"has_ends": index.ends is not None}
+        launch(_count_kernel, (triton.cdiv(num_pairs, 256),))(*tensors, num_pairs, index.num_relations, **kinds)
     return start, degree, count

@@ -175,7 +175,8 @@ if IS_AVAILABLE:
     import triton
     import triton.language as tl
 
-    from graphstrap.ops._triton.masks import hash32, mix
+    from graphstrap.ops._triton.masks import hash32
+    from graphstrap.train.sampling.draw_triton import choose
 
     @triton.jit
     def _begin_kernel(roots, nodes, places, num_roots, block: tl.constexpr):
@@ -224,7 +225,7 @@ if IS_AVAILABLE:
         num_slots: tl.constexpr,
         num_lanes: tl.constexpr,
     ):
-        """Floyd's algorithm for `num_lanes` nodes; every edge asks for a place of its own for its source."""
+        """The edges of `num_lanes` nodes; every one asks for a place of its own for its source."""
         i = tl.program_id(0) * num_lanes + tl.arange(0, num_lanes)
         first = 0
         if hop > 0:
@@ -238,16 +239,7 @@ if IS_AVAILABLE:
         count = tl.load(counts + i, mask=inside, other=0)
         end = tl.load(sums + i, mask=inside, other=0)
         tl.store(batch_indptr + first + i + 1, first_edge + end, mask=inside)
-        slot = tl.arange(0, num_slots)[None, :]
-        last = (degree - count)[:, None] + slot  # (lanes, slots): j
-        draw = mix(word[:, None] + slot.to(tl.uint32) * 0x9E3779B9).to(tl.int64)
-        chosen = (draw * (last + 1)) >> 32  # t
-        for k in range(1, width):
-            mine = tl.sum(tl.where(slot == k, chosen, 0), axis=1)
-            taken = tl.max(tl.where((slot < k) & (chosen == mine[:, None]), 1, 0), axis=1)
-            mine = tl.where(taken > 0, degree - count + k, mine)
-            chosen = tl.where(slot == k, mine[:, None], chosen)
-        chosen = tl.where((degree > count)[:, None], chosen, slot.to(tl.int64))
+        slot, chosen = choose(word, degree, count, width, num_slots)
         wanted = inside[:, None] & (slot < count[:, None])
         edge = start[:, None] + chosen
         into = (end - count)[:, None] + slot
