@@ -17,9 +17,9 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from graphstrap.api.layerwise import embed_layers, full_pass_fits, has_layers, most
+from graphstrap.api.layerwise import embed_layers, has_layers, most
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.graph.graph import check_is_graph
@@ -27,6 +27,7 @@ from graphstrap.graph.keep import child_seed
 from graphstrap.io.parts import Part
 from graphstrap.nn.methods.semi_supervised import training_labels
 from graphstrap.nn.model import Model
+from graphstrap.ops.memory import free_memory
 from graphstrap.train.batches import Prefetcher, make_sampler, place_graph, sampler_flags
 from graphstrap.train.parallel.exchange import Exchange, PartGatherer
 from graphstrap.train.parallel.part_sampler import PartSampler
@@ -103,6 +104,15 @@ def choose_way(model: Model, prepared: Graph, *, device: torch.device) -> str:
     if has_layers(model.method.frozen):
         return "layers"
     return "sampled" if model.recipe.sampling.fan_outs else "full"
+
+
+def full_pass_fits(encoder: nn.Module, graph: Graph, device: torch.device) -> bool:
+    """Whether a pass over the whole graph at once would take at most half of the memory that is free."""
+    width = max(parameter.shape[-1] for parameter in encoder.parameters() if parameter.dim() > 0)
+    needed = 4 * 4 * graph.num_nodes * width
+    if graph.device.type != device.type:
+        needed += graph.num_bytes
+    return needed < free_memory(device) // 2
 
 
 def must_sample(model: Model) -> bool:

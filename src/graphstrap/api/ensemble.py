@@ -27,7 +27,7 @@ from graphstrap.errors import InputError
 from graphstrap.evaluation.protocols import evaluate_many
 from graphstrap.evaluation.registry import Evaluation
 from graphstrap.graph import Graph
-from graphstrap.io.files import atomic_write, read_text
+from graphstrap.io.files import atomic_write, os_errors, read_text
 from graphstrap.io.folds import make_folds
 from graphstrap.io.parts import Part
 from graphstrap.io.source import Source
@@ -86,12 +86,10 @@ def _make_folder(folder: Path, list_file: str, content: Mapping[str, Any]) -> No
     """A new folder with the list of the run folders that it is to hold."""
     if folder.exists():
         raise InputError(f"{folder} exists: choose another --run, or go on with `graphstrap resume {folder}`")
-    try:
+    with os_errors(f"run folder {folder} cannot be made"):
         folder.mkdir(parents=True)
         with atomic_write(folder / list_file) as temporary:
             temporary.write_text(json.dumps(content) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"run folder {folder} cannot be made: {error.strerror or error}") from error
 
 
 # ---- seeds -----------------------------------------------------------------------------------------------------------
@@ -238,8 +236,7 @@ def answer_together(members: Iterable[tuple[Embedder, Graph]], *, nodes: Any = N
     graph: the same nodes and classes, perhaps another split.
     """
     total: Predictions | None = None
-    ids: Any = None
-    number = 0
+    ids, number = np.empty(0), 0
     for model, graph in members:
         number += 1
         if nodes is None:
@@ -247,9 +244,10 @@ def answer_together(members: Iterable[tuple[Embedder, Graph]], *, nodes: Any = N
         else:
             p = model.classify(graph, nodes)
             own = Predictions(np.asarray(nodes), p.argmax(1), p, model.model_.class_names)
+        own_ids = graph.external_ids[own.nodes]
         if total is None:
-            total, ids = own, graph.external_ids[own.nodes]
-        elif own.class_names != total.class_names or not np.array_equal(graph.external_ids[own.nodes], ids):
+            total, ids = own, own_ids
+        elif own.class_names != total.class_names or not np.array_equal(own_ids, ids):
             raise InputError(
                 "models that answer together need the same nodes without a label, in the same order, and the same "
                 "classes: fit them on the same tables"

@@ -359,6 +359,9 @@ class _OneMethod(Embedder):
 
     method: str
 
+    def __init_subclass__(cls, *, method: str | None = None) -> None:
+        cls.method = method or cls.method
+
     def __init__(
         self,
         *,
@@ -381,15 +384,13 @@ class _OneMethod(Embedder):
         raise InputError(f"{what}: take {_estimators_of(method)} instead of gs.{cls.__name__}")
 
 
-class BGRL(_OneMethod):
+class BGRL(_OneMethod, method="bgrl"):
     """Bootstrapped representation learning on graphs: predict one view's target embedding from the other view's online
     embedding. Linear cost, no negatives; the method to begin with. Arguments and methods are those of `Embedder`.
 
     Example:
         >>> h = gs.BGRL(seed=0).fit(graph).embed(graph)
     """
-
-    method = "bgrl"
 
     def _request(self) -> tuple[str | Recipe, dict[str, Any]]:
         # Until 0.1 this class trained whatever method the recipe or the settings had.
@@ -407,95 +408,77 @@ class BGRL(_OneMethod):
         warnings.warn(text, DeprecationWarning, stacklevel=_frames_of_this_package())
 
 
-class GRACE(_OneMethod):
+class GRACE(_OneMethod, method="grace"):
     """Contrast each node's two views with all other nodes. Arguments and methods are those of `Embedder`.
 
     Example:
         >>> h = gs.GRACE(seed=0).fit(graph).embed(graph)
     """
 
-    method = "grace"
 
-
-class GCA(_OneMethod):
+class GCA(_OneMethod, method="gca"):
     """GRACE with views that keep what is central to the graph. Arguments and methods are those of `Embedder`.
 
     Example:
         >>> h = gs.GCA(settings={"views.centrality": "degree"}).fit(graph).embed(graph)
     """
 
-    method = "gca"
 
-
-class DGI(_OneMethod):
+class DGI(_OneMethod, method="dgi"):
     """Tell nodes from corrupted ones by a summary of the graph. Arguments and methods are those of `Embedder`.
 
     Example:
         >>> h = gs.DGI(seed=0).fit(graph).embed(graph)
     """
 
-    method = "dgi"
 
-
-class GMI(_OneMethod):
+class GMI(_OneMethod, method="gmi"):
     """Maximise mutual information with neighbours' features and edges. Arguments and methods are those of `Embedder`.
 
     Example:
         >>> h = gs.GMI(seed=0).fit(graph).embed(graph)
     """
 
-    method = "gmi"
 
-
-class MVGRL(_OneMethod):
+class MVGRL(_OneMethod, method="mvgrl"):
     """Contrast a graph with its diffusion; memory is quadratic. Arguments and methods are those of `Embedder`.
 
     Example:
         >>> h = gs.MVGRL(seed=0).fit(graph).embed(graph)
     """
 
-    method = "mvgrl"
 
-
-class BarlowTwins(_OneMethod):
+class BarlowTwins(_OneMethod, method="barlow-twins"):
     """Make two views' columns agree and differ from each other. Arguments and methods are those of `Embedder`.
 
     Example:
         >>> h = gs.BarlowTwins(seed=0).fit(graph).embed(graph)
     """
 
-    method = "barlow-twins"
 
-
-class DeepWalk(_OneMethod):
+class DeepWalk(_OneMethod, method="deepwalk"):
     """Skip-gram over random walks: the structure alone, no new nodes. Arguments and methods are those of `Embedder`.
 
     Example:
         >>> h = gs.DeepWalk(seed=0).fit(graph).embed(graph)
     """
 
-    method = "deepwalk"
 
-
-class Node2Vec(_OneMethod):
+class Node2Vec(_OneMethod, method="node2vec"):
     """DeepWalk with walks that are drawn back or outward. Arguments and methods are those of `Embedder`.
 
     Example:
         >>> h = gs.Node2Vec(settings={"method.return_weight": 0.5}).fit(graph).embed(graph)
     """
 
-    method = "node2vec"
 
-
-class SemiSupervised(_OneMethod):
+class SemiSupervised(_OneMethod, method="semi-supervised"):
     """BGRL on all nodes and classes on the labelled ones, by one encoder. Arguments and methods are those of
     `Embedder`.
 
     Example:
         >>> predictions = gs.SemiSupervised(seed=0).fit(graph).predict(graph)
     """
-
-    method = "semi-supervised"
 
 
 def _estimators_of(method: str) -> str:

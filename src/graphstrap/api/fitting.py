@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from graphstrap.api.embed import embed, must_sample, with_labels_to_learn
-from graphstrap.api.layerwise import full_pass_fits, has_layers, recalibrate_layers
+from graphstrap.api.embed import embed, full_pass_fits, must_sample, with_labels_to_learn
+from graphstrap.api.layerwise import has_layers, recalibrate_layers
 from graphstrap.api.predict import classify
 from graphstrap.errors import InputError
 from graphstrap.evaluation.protocols import check_labels_for, evaluate
@@ -137,7 +137,7 @@ def freeze(model: Model, prepared: Graph, *, workers: Workers = ALONE) -> None:
         seed = child_seed(model.seed, _CLEAN_BRANCH)  # batches as training has them, with other roots
         make = BatchMaker(prepared, recipe=model.recipe, seed=seed, device=device)
         recalibrate_batch_norm(encoder, (method.inputs(make(step)) for step in range(1, _NUM_CLEAN_BATCHES + 1)))
-    elif has_layers(encoder) and not full_pass_fits(encoder, prepared, device):
+    elif not full_pass_fits(encoder, prepared, device) and has_layers(encoder):
         recalibrate_layers(encoder, prepared, device=device)
     else:
         recalibrate_batch_norm(encoder, [prepared.to(device).with_readable_features()])

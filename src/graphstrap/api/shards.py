@@ -25,7 +25,7 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.graph.blocks import Block, take_rows
 from graphstrap.io.export import ids_path, write_embeddings
-from graphstrap.io.files import atomic_write, read_text
+from graphstrap.io.files import atomic_write, os_errors, read_text
 from graphstrap.io.parts import Part
 from graphstrap.nn.model import Model
 from graphstrap.train.parallel.workers import ALONE, Workers
@@ -120,9 +120,7 @@ def _claim(folder: Path, wanted: dict[str, Any]) -> None:
         return
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} holds other files: name a new folder for the embeddings")
-    try:
+    with os_errors(f"{folder} cannot be made"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder} cannot be made: {error.strerror or error}") from error
     with atomic_write(listed) as temporary:
         temporary.write_text(json.dumps(wanted) + "\n", encoding="utf-8")

@@ -169,11 +169,10 @@ def minimise(
         probabilities = torch.sigmoid(problems.scores)  # (B, P, N)
         gradient = problems.weights + problems.strengths * (probabilities @ x - problems.pulls)
         at_work = gradient.norm(dim=2) > problems.limits
-        num_at_work = count_at_work(at_work)
-        if num_at_work == 0:
-            break
-        kept = narrow(at_work, num_at_work)
+        kept = narrow(at_work)
         if kept is not None:
+            if kept.numel() == 0:
+                break
             put(answer, problems.places, problems.weights)
             problems = problems.take(kept)
             probabilities, gradient, at_work = (take(t, kept) for t in (probabilities, gradient, at_work))
@@ -245,11 +244,10 @@ def newton_step(rows: SingleRows, curvature: Tensor, *, gradient: Tensor, at_wor
         direction = torch.addcmul(scaled, (energy / before).masked_fill_(idle, 0)[:, :, None], direction)
         if number % ROUNDS_PER_LOOK:
             continue
-        num_at_work = count_at_work(at_work)
-        if num_at_work == 0:
-            break
-        kept = narrow(at_work, num_at_work)
+        kept = narrow(at_work)
         if kept is not None:
+            if kept.numel() == 0:
+                break
             put(answer, places, step)
             places, step, residual, direction = (take(t, kept) for t in (places, step, residual, direction))
             energy, limits, at_work, idle = (take(t, kept) for t in (energy, limits, at_work, idle))
@@ -259,14 +257,11 @@ def newton_step(rows: SingleRows, curvature: Tensor, *, gradient: Tensor, at_wor
     return steps
 
 
-def count_at_work(at_work: Tensor) -> int:
-    """Problems at work in the busiest data set, of a mask (B, P). Waits for the device."""
-    return int(at_work.sum(1).max())
-
-
-def narrow(at_work: Tensor, number: int) -> Tensor | None:
-    """(B, number) places of problems to go on with, those at work first; None where it is not worth it."""
+def narrow(at_work: Tensor) -> Tensor | None:
+    """(B, number) places of problems to go on with, those at work (B, P) first, as many as the busiest data set has;
+    None where leaving is not worth it. Waits for the device."""
     num_sets, width = at_work.shape
+    number = int(at_work.sum(1).max())
     if number >= WORTH_LEAVING * width:
         return None
     columns = at_work.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :number]

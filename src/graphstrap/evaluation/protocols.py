@@ -174,7 +174,7 @@ def probe_runs(tasks: Sequence[Task], splits: Sequence[Sequence[Split]]) -> list
     for task, own in zip(tasks, splits, strict=True):
         for run, split in enumerate(own):
             generator = np.random.default_rng((task.seed, run, 1))  # not the one that drew the split
-            samples.append(Sample(task.vectors, task.labels, split.train, split.val, generator))
+            samples.append(Sample(task.vectors, task.labels, split.train, split.val, task.num_classes, generator))
             tests.append(split.test)
     probes = choose_strengths(samples, solver=tasks[0].solver)
     counts = [
