@@ -93,7 +93,7 @@ def check_health(
     findings = [one for one in found if one is not None]
     findings.sort(key=lambda one: one.severity)  # "bad" comes before "warning"
     if not findings:
-        return Health("healthy", praise(records, embedding_size, gain), ())
+        return Health("healthy", praise([records], embedding_size, gain), ())
     return Health(findings[0].severity, findings[0].text, tuple(findings))
 
 
@@ -161,9 +161,10 @@ def find_no_gain(gain: Gain | None) -> Finding | None:
     return Finding("nothing added", "warning", text, advice)
 
 
-def praise(records: Records, embedding_size: int, gain: Gain | None, *, of: str = "The run is healthy") -> str:
-    """One sentence about a run in which nothing is wrong."""
-    losses, ranks = finite_values(records, "loss"), finite_values(records, "effective_rank")
+def praise(logs: Sequence[Records], embedding_size: int, gain: Gain | None, *, of: str = "The run is healthy") -> str:
+    """One sentence about a run in which nothing is wrong, or about the mean of several."""
+    columns = ([finite_values(records, name) for records in logs] for name in ("loss", "effective_rank"))
+    losses, ranks = ([mean(values) for values in zip(*column, strict=False)] for column in columns)
     found = []
     if len(losses) >= 2:
         found.append(f"the loss fell from {losses[0]:.2f} to {losses[-1]:.2f}")
