@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,10 +28,11 @@ from graphstrap.io.parts import Part
 from graphstrap.nn.methods.semi_supervised import training_labels
 from graphstrap.nn.model import Model
 from graphstrap.ops.memory import free_memory
-from graphstrap.train.batches import Prefetcher, make_sampler, place_graph, sampler_flags
+from graphstrap.train.batches import Filler, Prefetcher, make_sampler, place_graph, sampler_flags
 from graphstrap.train.parallel.exchange import Exchange, PartGatherer
 from graphstrap.train.parallel.part_sampler import PartSampler
-from graphstrap.train.parallel.workers import Workers
+from graphstrap.train.parallel.workers import ALONE, Workers
+from graphstrap.train.sampling.sampler import Sampler
 from graphstrap.train.sampling.subgraph import Gatherer
 
 INFERENCE_BRANCH = 1_000_039
@@ -75,7 +76,8 @@ def embed_part(model: Model, part: Part, *, workers: Workers, how: str = "auto")
     if how == "auto":
         how = "layers" if has_layers(encoder) and not must_sample(model) else "sampled"
     if how == "sampled":
-        return _sampled_inference_of_part(model, part, workers)
+        device = next(model.module.parameters()).device
+        return sampled_inference(model, part, model.method.embed, device=device, workers=workers).numpy()
     if how != "layers" or not has_layers(encoder):
         raise InputError(f"a graph in parts cannot be embedded {how} with this encoder: give --how auto")
     return embed_layers(encoder, part, workers=workers)
@@ -138,51 +140,42 @@ def sampled_inference(
     device: torch.device,
     nodes: Tensor | None = None,
     num_passes: int = 1,
+    workers: Workers = ALONE,
 ) -> Tensor:
-    """The mean over passes of what `call` gives for the roots of sampled batches, one row for each node."""
-    recipe = model.recipe
-    if not recipe.sampling.fan_outs:
+    """The mean over passes of what `call` gives for the roots of sampled batches, one row for each node. Of a part, for
+    its own nodes: all workers make the same number of batches, some of them empty, because each is an exchange."""
+    settings, depth = model.recipe.sampling, model.recipe.sampling.prefetch
+    if not settings.fan_outs:
         raise InputError("sampled inference needs to know how many neighbours to take: set sampling.fan_outs")
+    gatherer: Filler
+    if isinstance(prepared, Part):
+        exchange, nodes, depth = Exchange(workers), prepared.own.node_ids, 0
+        sampler: Sampler = PartSampler(prepared, settings.by_hop(), exchange, **sampler_flags(model.recipe))
+        gatherer = PartGatherer(prepared, exchange, device=device, num_hot=settings.hot_nodes)
+    else:
+        placed = place_graph(prepared, model.recipe, device)
+        sampler, gatherer = make_sampler(placed, model.recipe), Gatherer(placed, device=device)
     nodes = torch.arange(prepared.num_nodes) if nodes is None else nodes.cpu()
-    placed = place_graph(prepared, recipe, device)
-    sampler, gatherer = make_sampler(placed, recipe), Gatherer(placed, device=device)
-    chunks = torch.split(nodes, recipe.sampling.batch_size)
+    chunks = list(torch.split(nodes, settings.batch_size))
+    num_own, num_chunks = len(chunks), most(len(chunks), workers)
+    chunks += [nodes[:0]] * (num_chunks - num_own)
     seeds = [child_seed(model.seed, INFERENCE_BRANCH, number) for number in range(num_passes)]
 
     def make(step: int) -> Graph:
-        roots = chunks[step % len(chunks)]
-        return gatherer.fill(sampler.sample(roots, seed=seeds[step // len(chunks)]))
+        return gatherer.fill(sampler.sample(chunks[step % num_chunks], seed=seeds[step // num_chunks]))
 
     total: list[Tensor] = []
-    last = num_passes * len(chunks) - 1
-    with closing(Prefetcher(make, last_step=last, device=device, depth=recipe.sampling.prefetch)) as batches:
+    last = num_passes * num_chunks - 1
+    with closing(Prefetcher(make, last_step=last, device=device, depth=depth)) as batches:
         for step in range(last + 1):
-            batch = batches(step)
-            rows = _roots_only(batch, call(batch)).float().cpu() / num_passes
-            if step < len(chunks):
-                total.append(rows)
+            batch, place = batches(step), step % num_chunks
+            if place >= num_own:
+                continue
+            rows = call(batch)
+            if len(rows) != batch.num_roots:
+                rows = batch.roots_of(rows)
+            if step < num_chunks:
+                total.append(rows.float().cpu() / num_passes)
             else:
-                total[step % len(chunks)] += rows
+                total[place] += rows.float().cpu() / num_passes
     return torch.cat(total)
-
-
-def _sampled_inference_of_part(model: Model, part: Part, workers: Workers) -> Array:
-    """All workers make the same number of batches, some of them empty, because each is an exchange."""
-    recipe, exchange = model.recipe, Exchange(workers)
-    device, nodes = next(model.module.parameters()).device, part.own.node_ids
-    assert nodes is not None
-    sampler = PartSampler(part, recipe.sampling.by_hop(), exchange, **sampler_flags(recipe))
-    gatherer = PartGatherer(part, exchange, device=device, num_hot=recipe.sampling.hot_nodes)
-    chunks, seed = torch.split(nodes, recipe.sampling.batch_size), child_seed(model.seed, INFERENCE_BRANCH, 0)
-    rows = []
-    for number in range(most(len(chunks), workers)):
-        roots = chunks[number] if number < len(chunks) else nodes[:0]
-        batch = gatherer.fill(sampler.sample(roots, seed=seed))
-        if len(roots):
-            rows.append(_roots_only(batch, model.method.embed(batch)).float().cpu())
-    return torch.cat(rows).numpy()
-
-
-def _roots_only(batch: Graph, rows: Tensor) -> Tensor:
-    num_roots = cast(int, batch.num_roots)
-    return rows if len(rows) == num_roots else batch.roots_of(rows)
