@@ -190,20 +190,18 @@ class Embedder:
         """
         folder = Run.open(Path(run))
         estimator, model = cls.of_run(folder, graph)
-        device = resolve_device(estimator.device)
-        prepared = model.prepare(graph)
-        [records] = train_models([model], graph, prepared, [folder], device=device, progress=progress, workers=workers)
+        on, prepared = resolve_device(estimator.device), model.prepare(graph)
+        [records] = train_models([model], graph, prepared, [folder], device=on, progress=progress, workers=workers)
         estimator.learned(model, records)
         return estimator
 
     @classmethod
     def of_run(cls, run: Run, graph: Graph) -> tuple[Self, Model]:
         """The estimator of an unfinished run, and its model as it was before training began."""
-        known = run.info["graph"]
-        labels = describe_labels(graph, run.recipe).get("labels")
-        changed = "labels have" if known.get("labels", labels) != labels else ""
-        changed = changed if graph.has_fingerprint(known["fingerprint"]) else "graph has"
-        if changed:
+        known, labels = run.info["graph"], describe_labels(graph, run.recipe).get("labels")
+        is_same = graph.has_fingerprint(known["fingerprint"])
+        if not is_same or known.get("labels", labels) != labels:
+            changed = "labels have" if is_same else "graph has"
             raise InputError(f"the {changed} changed since {run.folder} was started: fit it anew, into another folder")
         estimator = cls._of(run.recipe, seed=run.info["seed"], device=run.info["device"], where=run.folder)
         if run.info.get("warm_start"):
@@ -380,8 +378,13 @@ class _OneMethod(Embedder):
 
     @classmethod
     def _refuse(cls, what: str, method: str) -> None:
-        """Say which estimator to take for another method."""
-        raise InputError(f"{what}: take {_estimators_of(method)} instead of gs.{cls.__name__}")
+        """Say which estimator to take for another method. `BGRL` warns: until 0.1 it trained every one."""
+        named = "".join(f"gs.{one.__name__} or " for one in _OneMethod.__subclasses__() if one.method == method)
+        text = f"{what}: take {named}gs.Embedder"
+        if not issubclass(cls, BGRL):
+            raise InputError(f"{text} instead of gs.{cls.__name__}")
+        text = f"{text}. This will be an error in the next release"
+        warnings.warn(text, DeprecationWarning, stacklevel=_frames_of_this_package())
 
 
 class BGRL(_OneMethod, method="bgrl"):
@@ -393,7 +396,6 @@ class BGRL(_OneMethod, method="bgrl"):
     """
 
     def _request(self) -> tuple[str | Recipe, dict[str, Any]]:
-        # Until 0.1 this class trained whatever method the recipe or the settings had.
         recipe, settings = self.recipe, dict(self.settings or {})
         if isinstance(recipe, str) and recipe != "default":
             recipe = load_recipe(recipe)
@@ -401,11 +403,6 @@ class BGRL(_OneMethod, method="bgrl"):
         if method != self.method:
             self._refuse(f"gs.BGRL was asked to train {method}", method)
         return recipe, settings
-
-    @classmethod
-    def _refuse(cls, what: str, method: str) -> None:
-        text = f"{what}: take {_estimators_of(method)}. This will be an error in the next release"
-        warnings.warn(text, DeprecationWarning, stacklevel=_frames_of_this_package())
 
 
 class GRACE(_OneMethod, method="grace"):
@@ -481,12 +478,6 @@ class SemiSupervised(_OneMethod, method="semi-supervised"):
     """
 
 
-def _estimators_of(method: str) -> str:
-    """The estimators that train a method, as they are written."""
-    named = [f"gs.{one.__name__} or " for one in _OneMethod.__subclasses__() if one.method == method]
-    return f"{''.join(named)}gs.Embedder"
-
-
 def _defaults(estimator: type[Embedder]) -> dict[str, Any]:
     """The arguments of `__init__` with their defaults."""
     parameters = list(inspect.signature(estimator.__init__).parameters.values())[1:]
@@ -551,8 +542,8 @@ def score_links(
         edges = hide_edges(graph, seed=number)
         left = edges.remaining
         candidates = baselines_of(left, recipe, seed=seed, device=device) if baselines else {}
-        fresh = Embedder(recipe=recipe, seed=seed, device=device)
-        trained = fresh.fit(left, progress=progress) if refit else model
+        anew = Embedder(recipe=recipe, seed=seed, device=device)
+        trained = anew.fit(left, progress=progress) if refit else model
         candidates[recipe.method.name] = trained.embed(left)
         for name, h in candidates.items():
             runs.setdefault(name, []).append(evaluate_links(h, edges))
