@@ -60,7 +60,16 @@ def write_shards(
             raise InputError(f"several workers share layers, not --how {how}: give --how layers, or one worker")
         way = "sampled" if how == "sampled" else "exact"  # full or layers: the same numbers
     if workers.is_first:
-        _claim(folder, _contents(model, graph, rows_per_shard, ending, way))
+        contents = {
+            "graph": graph.fingerprint,
+            "num_nodes": graph.num_nodes,
+            "num_edges": graph.num_edges,
+            "rows_per_shard": rows_per_shard,
+            "ending": ending,
+            "way": way,
+            "weights": [float(tensor.double().sum()) for tensor in model.contents()[0].values()],
+        }
+        _claim(folder, contents)
     workers.wait()
     h: Any
     own_columns: Block | None = None  # to be appended here; `embed` has done so itself
@@ -93,18 +102,6 @@ def write_shards(
     if workers.is_first:
         shutil.rmtree(folder / _WORK_FOLDER, ignore_errors=True)
     return width
-
-
-def _contents(model: Model, graph: Graph, rows_per_shard: int, ending: str, way: str) -> dict[str, Any]:
-    return {
-        "graph": graph.fingerprint,
-        "num_nodes": graph.num_nodes,
-        "num_edges": graph.num_edges,
-        "rows_per_shard": rows_per_shard,
-        "ending": ending,
-        "way": way,
-        "weights": [float(tensor.double().sum()) for tensor in model.contents()[0].values()],
-    }
 
 
 def _claim(folder: Path, wanted: dict[str, Any]) -> None:

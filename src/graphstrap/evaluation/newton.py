@@ -160,7 +160,7 @@ def minimise(
         start: (B, P, D).
     """
     single = x.float()
-    rows = SingleRows(single, single.transpose(1, 2).contiguous(), single.square())
+    rows = single, single.transpose(1, 2).contiguous(), single.square()
     answer = start.clone()
     scores = start @ x.transpose(1, 2)
     problems = _Problems(all_places(pulls), pulls, strengths[:, :, None], limits, start, scores, limits)
@@ -205,16 +205,9 @@ def _move(problems: _Problems, x: Tensor, *, step: Tensor, slope: Tensor) -> _Pr
     return replace(problems, weights=weights, scores=scores, objectives=objectives)
 
 
-class SingleRows(NamedTuple):
-    """The rows in float32, in the three forms in which a step multiplies by them."""
-
-    x: Tensor  # (B, N, D)
-    transposed: Tensor  # (B, D, N)
-    squares: Tensor  # (B, N, D)
-
-
-def newton_step(rows: SingleRows, curvature: Tensor, *, gradient: Tensor, at_work: Tensor) -> Tensor:
-    """The steps (B, P, D) for `curvature` (B, P, N), in float64; 0 for problems that are not at work (B, P).
+def newton_step(rows: tuple[Tensor, Tensor, Tensor], curvature: Tensor, *, gradient: Tensor, at_work: Tensor) -> Tensor:
+    """The steps (B, P, D) for `curvature` (B, P, N), in float64; 0 for problems that are not at work (B, P). `rows` in
+    float32 are (B, N, D), transposed, and squared.
 
         solve over step     (I + X^T diag(curvature) X) step = -gradient
 
@@ -224,16 +217,17 @@ def newton_step(rows: SingleRows, curvature: Tensor, *, gradient: Tensor, at_wor
 
     Cost of a round: two products with X, time O(B P N D).
     """
+    x, transposed, squares = rows
     scales = gradient.norm(dim=2, keepdim=True).clamp(min=torch.finfo(gradient.dtype).tiny)
     curvature, residual = curvature.float(), -(gradient / scales).float()
-    inverse_diagonal = 1 / (1 + curvature @ rows.squares)  # (B, P, D)
+    inverse_diagonal = 1 / (1 + curvature @ squares)  # (B, P, D)
     answer, step, places = torch.zeros_like(residual), torch.zeros_like(residual), all_places(residual)
     direction = inverse_diagonal * residual
     energy = (residual * direction).sum(2)
     limits = TOLERANCE**2 * energy
     idle = ~at_work
     for number in range(1, MAX_ROUNDS + 1):
-        product = torch.baddbmm(direction, (direction @ rows.transposed).mul_(curvature), rows.x)  # Hessian @ direction
+        product = torch.baddbmm(direction, (direction @ transposed).mul_(curvature), x)  # Hessian @ direction
         length = (energy / (direction * product).sum(2)).masked_fill_(idle, 0)[:, :, None]
         step.addcmul_(length, direction)
         residual.addcmul_(length, product, value=-1)

@@ -246,18 +246,16 @@ class Auc(Protocol):
         for place, weights in fit_models(fits, solver=tasks[0].solver):
             task, split = cases[place]
             of_second = weights[:, 1]  # (S, D + 1) of the second class against the first
-            on_val = [_auc(task, split.val, one) for one in of_second]
-            best = int(np.argmax(on_val))
-            found[place] = on_val[best], _auc(task, split.test, of_second[best])
+            tried = [_auc(task, split.val, one) for one in of_second]
+            best = int(np.argmax(tried))
+            found[place] = tried[best], _auc(task, split.test, of_second[best])
         size, is_random = len(cases) // len(tasks), tasks[0].splits is None
         train, val, test = ("10 %", "10 %", "80 %") if is_random else ("train", "val", "test")
         kind = "random split" if is_random else "published split"
         detail = f"fit on {train}, C chosen by AUC on {val}, tested on {test}, {_count(size, kind)}"
-        pairs = [[found[place] for place in range(first, first + size)] for first in range(0, len(cases), size)]
-        return [
-            self.summary("auc", [on_test for _, on_test in own], detail, val_shares=[on_val for on_val, _ in own])
-            for own in pairs
-        ]
+        on_val, on_test = zip(*(found[place] for place in range(len(cases))), strict=True)
+        runs = [slice(first, first + size) for first in range(0, len(cases), size)]
+        return [self.summary("auc", on_test[own], detail, val_shares=on_val[own]) for own in runs]
 
 
 def _auc(task: Task, nodes: Index, weights: Tensor) -> float:

@@ -189,38 +189,31 @@ def neighbours_kept(nearest: Array, positions: Array) -> float:
 
 def draw_map(h: Array, labels: Array, names: tuple[str, ...], path: Path, *, title: str) -> None:
     """Lay out a sample of the largest classes and write a PNG: nodes near each other are alike, colours are labels."""
-    nodes = _sample(labels)
-    positions = neighbour_layout(nearest_nodes(h[nodes], k=NUM_NEIGHBOURS).nodes, principal_components(h[nodes]))
-    with atomic_write(path) as temporary:
-        _draw(positions, labels[nodes], names, temporary, title)
-
-
-def _sample(labels: Array, *, num_classes: int = 12, num_nodes_per_class: int = 120) -> Array:
-    random = np.random.default_rng(0)
-    sizes = np.bincount(labels[labels >= 0])
-    chosen = []
-    for label in np.argsort(-sizes, kind="stable")[:num_classes]:
-        members = np.flatnonzero(labels == label)
-        chosen.append(random.permutation(members)[:num_nodes_per_class])
-    return np.concatenate(chosen)
-
-
-def _draw(positions: Array, labels: Array, names: tuple[str, ...], path: Path, title: str) -> None:
     from matplotlib import colormaps
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.patheffects import withStroke
 
+    nodes = _sample(labels)
+    positions = neighbour_layout(nearest_nodes(h[nodes], k=NUM_NEIGHBOURS).nodes, principal_components(h[nodes]))
     figure = Figure(figsize=(9, 7.2), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     colours = colormaps["tab20"].colors  # type: ignore[attr-defined]
-    for index, label in enumerate(dict.fromkeys(labels.tolist())):
-        shown, name = positions[labels == label], names[label]
+    for index, label in enumerate(dict.fromkeys(labels[nodes].tolist())):
+        shown, name = positions[labels[nodes] == label], names[label]
         axes.scatter(shown[:, 0], shown[:, 1], s=9, color=colours[index % 20], linewidths=0, label=name)
         x, y = np.median(shown, axis=0)
         text = axes.text(x, y, name, fontsize=9, weight="bold", ha="center", va="center")
         text.set_path_effects([withStroke(linewidth=3, foreground="white")])  # a halo
     axes.set_title(title, fontsize=11, loc="left")
     axes.set_axis_off()
-    figure.savefig(path, format="png")
+    with atomic_write(path) as temporary:
+        figure.savefig(temporary, format="png")
+
+
+def _sample(labels: Array, *, num_classes: int = 12, num_nodes_per_class: int = 120) -> Array:
+    """Some nodes of each of the largest classes."""
+    random, sizes = np.random.default_rng(0), np.bincount(labels[labels >= 0])
+    largest = np.argsort(-sizes, kind="stable")[:num_classes]
+    return np.concatenate([random.permutation(np.flatnonzero(labels == one))[:num_nodes_per_class] for one in largest])
