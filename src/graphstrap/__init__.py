@@ -29,6 +29,7 @@ from graphstrap.api import moved
 moved.install()
 
 if TYPE_CHECKING:
+    from graphstrap.api.embed import Predictions
     from graphstrap.api.ensemble import fit_seeds
     from graphstrap.api.estimator import (
         BGRL,
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
         Node2Vec,
         SemiSupervised,
     )
-    from graphstrap.api.predict import Predictions
     from graphstrap.errors import InputError
     from graphstrap.evaluation.protocols import evaluate
     from graphstrap.evaluation.registry import Evaluation
@@ -66,7 +66,7 @@ _PUBLIC = dict.fromkeys(__all__, "api.estimator") | {
     "Evaluation": "evaluation.registry",
     "Graph": "graph",
     "InputError": "errors",
-    "Predictions": "api.predict",
+    "Predictions": "api.embed",
     "Recipe": "run.recipe",
     "Splits": "graph",
     "TableOptions": "io.tables",

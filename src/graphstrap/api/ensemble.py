@@ -20,9 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphstrap.api.embed import Predictions
 from graphstrap.api.estimator import Announce, Embedder
 from graphstrap.api.fitting import train_models
-from graphstrap.api.predict import Predictions
 from graphstrap.errors import InputError
 from graphstrap.evaluation.protocols import evaluate_many
 from graphstrap.evaluation.registry import Evaluation

@@ -14,9 +14,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from graphstrap.api.embed import embed, prepare
+from graphstrap.api.embed import Predictions, classify, embed, predict_unlabelled, prepare
 from graphstrap.api.fitting import Records, check_labels, check_trainable, freeze, train_models
-from graphstrap.api.predict import Predictions, classify, predict_unlabelled
 from graphstrap.errors import InputError
 from graphstrap.evaluation.links import evaluate_links, hide_edges, summarise_links
 from graphstrap.evaluation.registry import PROTOCOLS, Evaluation, Protocol

@@ -12,9 +12,8 @@ from typing import Any
 
 import torch
 
-from graphstrap.api.embed import embed, full_pass_fits, must_sample, with_labels_to_learn
+from graphstrap.api.embed import classify, embed, full_pass_fits, must_sample, with_labels_to_learn
 from graphstrap.api.layerwise import has_layers, recalibrate_layers
-from graphstrap.api.predict import classify
 from graphstrap.errors import InputError
 from graphstrap.evaluation.protocols import check_labels_for, evaluate
 from graphstrap.graph import Graph
