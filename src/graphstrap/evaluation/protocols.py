@@ -144,18 +144,14 @@ class _LinearProbe(Protocol):
 class Paper(_LinearProbe):
     title = "Linear probe, 10 % of the labels"
     done = "fit on 10 %, C chosen on 10 %, tested on 80 %"
-
-    def splits(self, task: Task) -> list[Split]:
-        return task.random_splits(tenths)
+    draw = tenths
 
 
 @PROTOCOLS.register("reference")
 class Reference(_LinearProbe):
     title = "Linear probe, 20 % of the labels"
     done = "fit on 20 %, C chosen by 5 random halves of it and refitted, tested on 80 %"
-
-    def splits(self, task: Task) -> list[Split]:
-        return task.random_splits(fifths)
+    draw = fifths
 
 
 @PROTOCOLS.register("public")
@@ -163,9 +159,6 @@ class Public(_LinearProbe):
     title = "Linear probe, published splits"
     done = "fit on train, {chosen}, tested on test"
     uses_published_splits = True
-
-    def splits(self, task: Task) -> list[Split]:
-        return task.published_splits(self.name)
 
 
 def probe_runs(tasks: Sequence[Task], splits: Sequence[Sequence[Split]]) -> list[list[float]]:
@@ -193,7 +186,7 @@ class AdamW(Protocol):
     scaling, prepared = "unit", "rows of length 1"
 
     def splits(self, task: Task) -> list[Split]:
-        splits = task.published_splits(self.name)
+        splits = super().splits(task)
         if not all(len(split.val) for split in splits):
             raise InputError(f"the protocol {self.name!r} needs validation nodes and a split has none")
         return splits
@@ -228,9 +221,7 @@ class Auc(Protocol):
 
     title = "Linear probe, order of two classes"
     uses_published_splits = True
-
-    def splits(self, task: Task) -> list[Split]:
-        return task.random_splits(tenths) if task.splits is None else task.published_splits(self.name)
+    draw = tenths
 
     def num_tested(self, task: Task) -> int:
         """Nodes of the rarer class: its order among the others is what is asked."""
@@ -273,9 +264,7 @@ class Knn(Protocol):
 
     title = "Nearest neighbours vote"
     COUNTS = (1, 5, 10, 20)
-
-    def splits(self, task: Task) -> list[Split]:
-        return task.random_splits(tenths)
+    draw = tenths
 
     def evaluate_one(self, task: Task) -> Evaluation:
         shares = []

@@ -29,22 +29,20 @@ from graphstrap.run.recipe import Recipe
 
 
 def write_report(
-    run: Run,
+    runs: Sequence[tuple[Run, Embedder | None]],
     path: Path,
     *,
-    model: Embedder | None = None,
     graph: Graph | None = None,
-    others: Sequence[tuple[Run, Embedder | None]] = (),
     protocols: Sequence[str] | None = None,
     num_runs: int | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Health:
     """Write the report of a run and return the verdict. Without a model, as of a cut run, there is no map.
 
-    `others` are runs of the same recipe and graph by other seeds: curves and scores then show the spread over all of
-    them. The map is that of `run`. `protocols` and `num_runs`: see `find_out`.
+    Several runs are of the same recipe and graph by other seeds: curves and scores then show the spread over all of
+    them. The map is that of the first. `protocols` and `num_runs`: see `find_out`.
     """
-    runs = [(run, model), *others]
+    run, model = runs[0]
     models = {int(one.info["seed"]): other for one, other in runs if other is not None}
     scores, confusion, header, block = Scores({}), None, None, ""
     if model is not None and graph is not None:
@@ -58,7 +56,7 @@ def write_report(
             )
             layout = waiting.result()
         header, block = maps.pack_map(graph, layout, columns=_columns(run, graph, embeddings[0], confusion))
-        if others:
+        if len(runs) > 1:
             header["notes"].insert(0, f"The map shows seed {run.info['seed']}.")
     logs = dict(sorted((int(one.info["seed"]), one.metrics()) for one, _ in runs))
     healths, health = _check(run.recipe, logs, models, dict(zip(models, scores.gains, strict=False)))
