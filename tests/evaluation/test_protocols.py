@@ -137,7 +137,7 @@ def test_paper_and_reference_fit_on_what_they_say(
     seen: list[tuple[int, int]] = []
 
     def choose(samples: list[Sample], *, solver: str) -> list[LinearProbe]:
-        seen.extend((len(sample.train), len(sample.val)) for sample in samples)
+        seen.extend((len(sample.fit.nodes), len(sample.val)) for sample in samples)
         return choose_strengths(samples, solver=solver)
 
     monkeypatch.setattr(protocols, "choose_strengths", choose)

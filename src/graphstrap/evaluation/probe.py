@@ -20,7 +20,7 @@ sparse rows, such as raw bag-of-words features: its cost follows the non-zero en
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -104,7 +104,7 @@ def fit_probe(
     train_nodes = _labelled(train, numbers, name="train")
     total = int(numbers.max()) + 1 if num_classes is None else num_classes
     val_nodes = train_nodes[:0] if val is None else _labelled(val, numbers, name="val")
-    sample = Sample(vectors, numbers, train_nodes, val_nodes, total, np.random.default_rng(seed))
+    sample = Sample(Fit(vectors, numbers, train_nodes), val_nodes, total, np.random.default_rng(seed))
     return choose_strengths([sample], solver=solver, by_likelihood=by_likelihood)[0]
 
 
@@ -133,25 +133,24 @@ def _labelled(chosen: Any, labels: Index, *, name: str) -> Index:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """What a probe is fitted to."""
+    """What a probe is fitted to, and how its C is chosen."""
 
-    vectors: Vectors
-    labels: Index  # (N,) of all nodes
-    train: Index
-    val: Index  # none: choose C by halves of `train`
+    fit: Fit  # of every C
+    val: Index  # none: choose C by halves of the nodes to fit
     num_classes: int
     generator: np.random.Generator  # of the halves
 
     def trials(self) -> Iterator[tuple[Fit, Index]]:
         """What to fit in order to choose C, and the nodes to try each fit on."""
+        nodes = self.fit.nodes
         if len(self.val):
-            yield Fit(self.vectors, self.labels, self.train, STRENGTHS), self.val
+            yield self.fit, self.val
             return
-        if len(self.train) < 2:
-            raise InputError(f"choosing C by halves needs at least 2 labelled training nodes, got {len(self.train)}")
+        if len(nodes) < 2:
+            raise InputError(f"choosing C by halves needs at least 2 labelled training nodes, got {len(nodes)}")
         for _ in range(NUM_HALVES):
-            fitted, held_out = np.split(self.generator.permutation(self.train), [len(self.train) // 2])
-            yield Fit(self.vectors, self.labels, fitted, STRENGTHS), held_out
+            fitted, held_out = np.split(self.generator.permutation(nodes), [len(nodes) // 2])
+            yield replace(self.fit, nodes=fitted), held_out
 
 
 def choose_strengths(samples: Sequence[Sample], *, solver: str, by_likelihood: bool = False) -> list[LinearProbe]:
@@ -161,28 +160,25 @@ def choose_strengths(samples: Sequence[Sample], *, solver: str, by_likelihood: b
     training nodes: the C that is best in all of them together is fitted once more, on all of the training nodes.
     """
     trials = [(place, *trial) for place, sample in enumerate(samples) for trial in sample.trials()]
-    outcomes, best_weights = {}, {}
+    outcomes, chosen = {}, {}
     for number, weights in fit_models([fit for _, fit, _ in trials], solver=solver):
         place, fit, held_out = trials[number]
-        counts = count_correct(fit.vectors, fit.labels, nodes=held_out, weights=weights, classes=fit.classes).double()
+        counts = count_correct(fit, weights, held_out).double()
         losses = _sum_log_losses(fit, weights, held_out) if by_likelihood else torch.zeros_like(counts)
         outcomes[number] = torch.stack([counts, losses])
         if len(samples[place].val):
-            best_weights[place] = weights.index_select(0, _best(counts, losses))[0]
+            chosen[place] = weights.index_select(0, _best(counts, losses))[0]
     totals = np.zeros((len(samples), 2, len(STRENGTHS)))
     np.add.at(totals, [place for place, _, _ in trials], gather_counts([outcomes[one] for one in range(len(trials))]))
     best = [STRENGTHS[int(_best(*total))] for total in torch.from_numpy(totals)]
-    probes = {
-        place: LinearProbe(best_weights[place], fit.classes, samples[place].num_classes, best[place])
-        for place, fit, _ in trials
-        if place in best_weights
-    }
-    again = [place for place in range(len(samples)) if place not in probes]
-    fits = [Fit(samples[place].vectors, samples[place].labels, samples[place].train, (best[place],)) for place in again]
+    again = [place for place in range(len(samples)) if place not in chosen]
+    fits = [replace(samples[place].fit, strengths=(best[place],)) for place in again]
     for number, weights in fit_models(fits, solver=solver):
-        place = again[number]
-        probes[place] = LinearProbe(weights[0], fits[number].classes, samples[place].num_classes, best[place])
-    return [probes[place] for place in range(len(samples))]
+        chosen[again[number]] = weights[0]
+    return [
+        LinearProbe(chosen[place], sample.fit.classes, sample.num_classes, best[place])
+        for place, sample in enumerate(samples)
+    ]
 
 
 def _best(counts: Tensor, losses: Tensor) -> Tensor:
@@ -198,15 +194,15 @@ def _scores(vectors: Vectors, nodes: Index, weights: Tensor) -> Iterator[tuple[I
         yield block, multiply(vectors.take_with_constant(block), flat).view(len(block), num_probes, num_seen)
 
 
-def count_correct(vectors: Vectors, labels: Index, *, nodes: Index, weights: Tensor, classes: Index) -> Tensor:
-    """(S,) how many of `nodes` each of the S probes in `weights` (S, K, D + 1) puts into their class.
+def count_correct(fit: Fit, weights: Tensor, nodes: Index) -> Tensor:
+    """(S,) how many of `nodes` each of the S probes in the fit's `weights` (S, K, D + 1) puts into their class.
 
     It stays on the device of the vectors, so that nobody has to wait for it.
     """
-    known = torch.from_numpy(classes).to(weights.device)
+    known = torch.from_numpy(fit.classes).to(weights.device)
     count = torch.zeros(len(weights), dtype=torch.int64, device=weights.device)
-    for block, scores in _scores(vectors, nodes, weights):
-        truth = torch.from_numpy(labels[block]).to(weights.device)
+    for block, scores in _scores(fit.vectors, nodes, weights):
+        truth = torch.from_numpy(fit.labels[block]).to(weights.device)
         count += (known[scores.argmax(dim=2)] == truth[:, None]).sum(0)
     return count
 
@@ -236,7 +232,7 @@ class Fit:
     vectors: Vectors
     labels: Index  # (N,) of all nodes
     nodes: Index
-    strengths: tuple[float, ...]
+    strengths: tuple[float, ...] = STRENGTHS
 
     @cached_property
     def classes(self) -> Index:

@@ -26,7 +26,6 @@ from torch import Tensor
 from graphstrap.errors import InputError
 from graphstrap.evaluation import adamw_probe as _by_adamw
 from graphstrap.evaluation.probe import (
-    STRENGTHS,
     Fit,
     Sample,
     check_solver,
@@ -167,12 +166,13 @@ def probe_runs(tasks: Sequence[Task], splits: Sequence[Sequence[Split]]) -> list
     for task, own in zip(tasks, splits, strict=True):
         for run, split in enumerate(own):
             generator = np.random.default_rng((task.seed, run, 1))  # not the one that drew the split
-            samples.append(Sample(task.vectors, task.labels, split.train, split.val, task.num_classes, generator))
+            fit = Fit(task.vectors, task.labels, split.train)
+            samples.append(Sample(fit, split.val, task.num_classes, generator))
             tests.append(split.test)
     probes = choose_strengths(samples, solver=tasks[0].solver)
     counts = [
-        count_correct(one.vectors, one.labels, nodes=test, weights=probe.weights[None], classes=probe.classes)[0]
-        for one, test, probe in zip(samples, tests, probes, strict=True)
+        count_correct(sample.fit, probe.weights[None], test)[0]
+        for sample, test, probe in zip(samples, tests, probes, strict=True)
     ]
     shares = gather_counts(counts) / [len(test) for test in tests]
     return [share.tolist() for share in np.split(shares, len(tasks))]
@@ -233,7 +233,7 @@ class Auc(Protocol):
             if any(len(np.unique(task.labels[nodes])) != 2 for nodes in split):
                 raise InputError("the protocol 'auc' needs nodes of exactly two classes in train, in val and in test")
         found: dict[int, tuple[float, float]] = {}
-        fits = [Fit(task.vectors, task.labels, split.train, STRENGTHS) for task, split in cases]
+        fits = [Fit(task.vectors, task.labels, split.train) for task, split in cases]
         for place, weights in fit_models(fits, solver=tasks[0].solver):
             task, split = cases[place]
             of_second = weights[:, 1]  # (S, D + 1) of the second class against the first
