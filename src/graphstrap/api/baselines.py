@@ -98,7 +98,7 @@ def _draw_splits(graph: Graph, *, protocol: str, num_runs: int, seed: int) -> li
         raise InputError(f"num_runs must be at least 1, got {num_runs}")
     check_numbers(graph)
     labels, known = _labels(graph).cpu().numpy(), find_protocol(protocol)
-    splits = known.splits(Task.without_vectors(graph, num_runs=num_runs, seed=seed))
+    splits = known.splits(Task.of(None, graph, num_runs=num_runs, seed=seed))
     return [_mixed(split, labels, run) for run, split in enumerate(splits)] if known.uses_published_splits else splits
 
 

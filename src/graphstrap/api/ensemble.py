@@ -38,7 +38,6 @@ from graphstrap.run.settings import checked_seed
 from graphstrap.train.parallel.workers import ALONE, Workers
 
 AnyEmbedder = TypeVar("AnyEmbedder", bound=Embedder)
-SEEDS_FILE, _FOLDS_FILE = "seeds.json", "folds.json"
 _MOST_FOLDS = 10_000
 
 # ---- a folder of run folders -----------------------------------------------------------------------------------------
@@ -46,12 +45,12 @@ _MOST_FOLDS = 10_000
 
 def seed_folders(folder: Path) -> list[Path]:
     """The run folders of a folder of seeds; none for any other folder."""
-    return _listed(folder, SEEDS_FILE, "seeds")
+    return _listed(folder, "seeds")
 
 
 def fold_folders(folder: Path) -> list[Path]:
     """The run folders of a folder of folds; none for any other folder."""
-    return _listed(folder, _FOLDS_FILE, "folds")
+    return _listed(folder, "folds")
 
 
 def member_folders(folders: Iterable[Path]) -> list[Path]:
@@ -59,9 +58,9 @@ def member_folders(folders: Iterable[Path]) -> list[Path]:
     return [one for folder in folders for one in (fold_folders(folder) or seed_folders(folder) or [folder])]
 
 
-def _listed(folder: Path, file_name: str, key: str) -> list[Path]:
+def _listed(folder: Path, key: str) -> list[Path]:
     """The run folders in a list, all of which must be there; none where there is no such list."""
-    path = folder / file_name
+    path = folder / f"{key}.json"
     if not path.exists():
         return []
     try:
@@ -82,14 +81,14 @@ def _listed(folder: Path, file_name: str, key: str) -> list[Path]:
     return folders
 
 
-def _make_folder(folder: Path, list_file: str, content: Mapping[str, Any]) -> None:
+def _make_folder(folder: Path, key: str, members: list[int] | int) -> None:
     """A new folder with the list of the run folders that it is to hold."""
     if folder.exists():
         raise InputError(f"{folder} exists: choose another --run, or go on with `graphstrap resume {folder}`")
     with os_errors(f"run folder {folder} cannot be made"):
         folder.mkdir(parents=True)
-        with atomic_write(folder / list_file) as temporary:
-            temporary.write_text(json.dumps(content) + "\n", encoding="utf-8")
+        with atomic_write(folder / f"{key}.json") as temporary:
+            temporary.write_text(json.dumps({key: members}) + "\n", encoding="utf-8")
 
 
 # ---- seeds -----------------------------------------------------------------------------------------------------------
@@ -137,7 +136,7 @@ def fit_seeds(
     prepared = models[0].prepare(graph) if models else graph
     folder = None if run is None else Path(run)
     if folder is not None and workers.is_first:
-        _make_folder(folder, SEEDS_FILE, {"seeds": seeds})
+        _make_folder(folder, "seeds", seeds)
     workers.wait()
     runs: list[Run | None] = [
         None if folder is None else one.create_run(folder / f"seed-{one.seed}", model, graph, source=source or {})
@@ -209,7 +208,7 @@ def begin_folds(
     members = [Embedder(recipe=recipe, seed=first + fold.number, device=estimator.device) for fold in folds]
     graphs = [fold(graph) for fold in folds]
     models = [one.build(folded)[0] for one, folded in zip(members, graphs, strict=True)]  # fails before there are files
-    _make_folder(run, _FOLDS_FILE, {"folds": number})
+    _make_folder(run, "folds", number)
     for one, model, folded, fold in zip(members, models, graphs, folds, strict=True):
         one.create_run(run / f"fold-{fold.number}", model, folded, source=replace(where, fold=fold).to_dict())
 

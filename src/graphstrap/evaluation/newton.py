@@ -61,11 +61,8 @@ def fit_together(
 ) -> list[Tensor]:
     """The weights of B data sets with as many rows each: (S, K, D) for each, S strengths C times K classes.
 
-    Args:
-        axes: of rows (N, D) in float64; for an intercept give them a column of ones.
-        labels: (B, N) int64 from 0 to K - 1.
-        strengths: S values of C for each. Few at a time when there are many rows: each then starts from the one before.
-        tolerance: stop when ||gradient|| <= tolerance * min(positives, negatives) / N * ||gradient at 0||.
+    `axes` are of rows (N, D) in float64, with a column of ones for an intercept; `labels` (B, N) are from 0 to K - 1.
+    Training stops when ||gradient|| <= tolerance * min(positives, negatives) / N * ||gradient at 0||.
     """
     rank = max(one.coordinates.shape[1] for one in axes)
     x = torch.stack([pad(one.coordinates, (0, rank - one.coordinates.shape[1])) for one in axes])  # (B, N, R)
@@ -151,14 +148,9 @@ class _Problems:
 def minimise(
     x: Tensor, pulls: Tensor, *, strengths: Tensor, limits: Tensor, start: Tensor, max_steps: int = 100
 ) -> Tensor:
-    """The weights (B, P, D) of P problems over the rows `x` (B, N, D) of each of B data sets.
-
-    Args:
-        pulls: (B, P, D) sums of each problem's positive rows.
-        strengths: (B, P).
-        limits: (B, P) norms of the gradient at which to stop.
-        start: (B, P, D).
-    """
+    """The weights (B, P, D) of P problems over the rows `x` (B, N, D) of each of B data sets, from `start`, which is
+    like them. `pulls` (B, P, D) are sums of each problem's positive rows, `strengths` (B, P) its C, and `limits` (B, P)
+    the norms of the gradient at which to stop."""
     single = x.float()
     rows = single, single.transpose(1, 2).contiguous(), single.square()
     answer = start.clone()

@@ -40,19 +40,12 @@ MAX_ROW_SPACE = 500  # sparse rows that Newton's method takes; more of them are 
 
 @dataclass(frozen=True, eq=False)
 class LinearProbe:
-    """A fitted probe: it normalises the rows that it is given by itself.
+    """A fitted probe: it normalises the rows that it is given by itself."""
 
-    Args:
-        weights: (K, D + 1) float64, one row per class seen in training; the last column is the intercept.
-        classes: (K,) their numbers, ascending.
-        num_classes: how many classes there are, seen or not.
-        strength: the C that was chosen.
-    """
-
-    weights: Tensor
-    classes: Index
-    num_classes: int
-    strength: float
+    weights: Tensor  # (K, D + 1) float64, one row per class seen in training; the last column is the intercept
+    classes: Index  # (K,) their numbers, ascending
+    num_classes: int  # seen or not
+    strength: float  # the C that was chosen
 
     def predict(self, h: Embeddings) -> Index:
         """(N,) int64: the most probable class of each row."""

@@ -108,7 +108,7 @@ def evaluate_many(
 def check_labels_for(graph: Graph, protocol: str) -> None:
     """An InputError where a graph's labels are too few for a protocol, before there are embeddings."""
     chosen = find_protocol(protocol)
-    chosen.splits(Task.without_vectors(graph, several_labels=chosen.takes_several_labels))
+    chosen.splits(Task.of(None, graph, several_labels=chosen.takes_several_labels))
 
 
 SAW_LABELS = (

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from graphstrap.api.ensemble import SEEDS_FILE
 from graphstrap.api.estimator import Embedder
 from graphstrap.evaluation.task import Array
 from graphstrap.graph import Graph
@@ -121,7 +120,7 @@ def _title(run: Run) -> str:
     name, folder = run.info["graph"].get("name"), run.folder.resolve()
     if name and name != "graph":
         return str(name)
-    return folder.parent.name if (folder.parent / SEEDS_FILE).exists() else folder.name
+    return folder.parent.name if (folder.parent / "seeds.json").exists() else folder.name
 
 
 @contextmanager

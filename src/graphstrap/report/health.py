@@ -71,22 +71,11 @@ class Health:
 def check_health(
     records: Records, *, steps: int, embedding_size: int, finished: bool, gain: Gain | None = None
 ) -> Health:
-    """Judge a run.
-
-    Args:
-        records: the metrics log.
-        steps: how many the recipe asks for.
-        embedding_size: columns of the encoder's output.
-        finished: whether the run has left a model.
-        gain: over an untrained encoder, where labels allow to say so.
-    """
-    found = [
-        find_divergence(records),
-        find_collapse(records, embedding_size=embedding_size),
-        find_undertraining(records) if finished else None,
-        find_no_gain(gain),
-    ]
-    if not finished:
+    """Judge a run by its log; `finished`: it has left a model; `gain`: where labels allow to say so."""
+    found = [find_divergence(records), find_collapse(records, embedding_size=embedding_size), find_no_gain(gain)]
+    if finished:
+        found.insert(2, find_undertraining(records))
+    else:
         done = max((int(record.get("step", 0)) for record in records), default=0)
         text = f"The run is unfinished: {done:,} of {steps:,} steps are logged."
         found.append(Finding("unfinished", "warning", text, "Go on where it was cut with `graphstrap resume`."))

@@ -14,6 +14,7 @@ Cost of a step: O(N k + G log G) for G grid points. Measured against openTSNE an
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ def neighbour_layout(
     num_nodes = len(nearest)
     if num_nodes < 4 or nearest.shape[1] == 0:
         return start.astype(np.float32)
-    attraction = _Attraction(nearest)
+    attraction = _attraction(nearest)
     y = torch.from_numpy((start / max(float(start.std()), 1e-12)).astype(np.float32))
     velocity, gains = torch.zeros_like(y), torch.ones_like(y)
     for step in range(early_steps + late_steps):
@@ -73,30 +74,27 @@ def neighbour_layout(
     return y.numpy()
 
 
-class _Attraction:
-    """sum_j p_ij w_ij (y_i - y_j) over the neighbours, in both directions."""
+def _attraction(nearest: Array) -> Callable[[Tensor], Tensor]:
+    """y -> sum_j p_ij w_ij (y_i - y_j) over the neighbours, in both directions."""
+    from scipy.sparse import csr_matrix
 
-    def __init__(self, nearest: Array) -> None:
-        from scipy.sparse import csr_matrix
+    num_nodes, k = nearest.shape
+    ends, ones = np.arange(0, num_nodes * k + 1, k), np.ones(num_nodes * k, dtype=np.float32)
+    graph = csr_matrix((ones, nearest.reshape(-1), ends), shape=(num_nodes, num_nodes))
+    graph = (graph + graph.T).tocsr()
+    columns = torch.from_numpy(graph.indices.astype(np.int32))
+    offsets = torch.from_numpy(graph.indptr.astype(np.int32))[:-1]
+    rows = torch.from_numpy(np.repeat(np.arange(num_nodes, dtype=np.int32), np.diff(graph.indptr)))
+    p = torch.from_numpy(graph.data) / (2.0 * k * num_nodes)
 
-        num_nodes, k = nearest.shape
-        ends = np.arange(0, num_nodes * k + 1, k)
-        ones = np.ones(num_nodes * k, dtype=np.float32)
-        graph = csr_matrix((ones, nearest.reshape(-1), ends), shape=(num_nodes, num_nodes))
-        graph = (graph + graph.T).tocsr()
-        self.columns = torch.from_numpy(graph.indices.astype(np.int32))
-        self.offsets = torch.from_numpy(graph.indptr.astype(np.int32))[:-1]
-        self.rows = torch.from_numpy(np.repeat(np.arange(num_nodes, dtype=np.int32), np.diff(graph.indptr)))
-        self.p = torch.from_numpy(graph.data) / (2.0 * k * num_nodes)
-
-    def __call__(self, y: Tensor) -> Tensor:
+    def attract(y: Tensor) -> Tensor:
         here = torch.cat([y, torch.ones(len(y), 1)], dim=1)
-        way = _take(y, self.rows).sub_(_take(y, self.columns)).square_()
-        weights = self.p / (way[:, 0] + way[:, 1]).add_(1.0)
-        sums = torch.nn.functional.embedding_bag(
-            self.columns, here, self.offsets, mode="sum", per_sample_weights=weights
-        )
+        way = _take(y, rows).sub_(_take(y, columns)).square_()
+        weights = p / (way[:, 0] + way[:, 1]).add_(1.0)
+        sums = torch.nn.functional.embedding_bag(columns, here, offsets, mode="sum", per_sample_weights=weights)
         return y * sums[:, 2:] - sums[:, :2]
+
+    return attract
 
 
 def _take(y: Tensor, rows: Tensor) -> Tensor:

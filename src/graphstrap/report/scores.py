@@ -125,7 +125,7 @@ def _usual(model: Embedder, graph: Graph) -> tuple[list[str], str]:
     names, note, splits = [*(["auc"] if graph.splits is None and _is_one_rare(graph) else []), *PROTOCOLS], "", []
     if has_published_splits(graph):
         try:
-            splits = Task.without_vectors(graph).published_splits("public")
+            splits = Task.of(None, graph).published_splits("public")
         except InputError as error:
             note = str(error)
     if splits:
@@ -181,7 +181,7 @@ def score(
     gains: list[Gain] = []
     if others and others[-1][0].mean < 98:
         first = known[protocols[0]]
-        task = Task.without_vectors(graph_of[protocols[0]], several_labels=first.takes_several_labels)
+        task = Task.of(None, graph_of[protocols[0]], several_labels=first.takes_several_labels)
         num_tested = first.num_tested(task)
         gains = [_gain(one, others[-1][0], num_tested) for one in trained]
     return Scores(tables, note, tuple(one.mean for one in trained), tuple(gains))
