@@ -33,7 +33,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, softplus
 
-from graphstrap.evaluation.task import Block, multiply
+from graphstrap.evaluation.task import Block, as_dense, multiply
 from graphstrap.ops.precision import computing_in
 
 MAX_ENTRIES = 2**22  # of one (B, P, N) array of float64 on a CPU: 32 MiB
@@ -113,16 +113,12 @@ def principal_axes(x: Block, *, directions: Tensor | None = None) -> Axes:
     num_rows, num_columns = x.shape
     if num_columns <= num_rows:
         if directions is None:
-            directions = torch.linalg.eigh(_dense(x.T @ x)).eigenvectors
+            directions = torch.linalg.eigh(as_dense(x.T @ x)).eigenvectors
         return Axes(multiply(x, directions), directions)
-    eigenvalues, vectors = torch.linalg.eigh(_dense(x @ x.T))
+    eigenvalues, vectors = torch.linalg.eigh(as_dense(x @ x.T))
     kept = eigenvalues > NEGLIGIBLE * eigenvalues[-1]
     scales, vectors = eigenvalues[kept].sqrt(), vectors[:, kept]
     return Axes(vectors * scales, multiply(x.T, vectors / scales))
-
-
-def _dense(x: Block) -> Tensor:
-    return x if isinstance(x, Tensor) else torch.from_numpy(x.toarray())
 
 
 @dataclass(frozen=True)

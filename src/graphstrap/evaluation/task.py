@@ -35,6 +35,10 @@ def multiply(x: Block, y: Tensor) -> Tensor:
     return x @ y if isinstance(x, Tensor) else torch.from_numpy(x @ y.cpu().numpy())
 
 
+def as_dense(x: Block) -> Tensor:
+    return x if isinstance(x, Tensor) else torch.from_numpy(x.toarray())
+
+
 @dataclass(frozen=True, eq=False)
 class Vectors:
     """The vectors of N nodes; `source` is a NumPy array, a tensor or a SciPy CSR matrix of shape (N, D)."""
