@@ -146,7 +146,9 @@ def _evaluation(model: Model, graph: Graph, prepared: Graph) -> Evaluate | None:
     """How a model is evaluated while it trains: by a protocol; of a method that learns from labels, by its accuracy on
     the validation nodes of the first split. None where there are no labels for that."""
     labels, splits = graph.labels, graph.splits
-    if labels is None or (labels.dim() == 2 and splits is None) or isinstance(graph, Part):
+    if not model.recipe.train.evaluate_every or labels is None or isinstance(graph, Part):
+        return None
+    if labels.dim() == 2 and splits is None:
         return None
     if model.method.learns_labels:
         nodes = torch.empty(0) if splits is None else (splits.val[:, 0] & (labels >= 0)).nonzero().squeeze(1)
@@ -159,12 +161,11 @@ def _evaluation(model: Model, graph: Graph, prepared: Graph) -> Evaluate | None:
             return {"accuracy": 100.0 * float((found == wanted).mean())}
     else:
         protocol = "paper" if labels.dim() == 1 else "adamw"
-        if model.recipe.train.evaluate_every:
-            try:
-                check_labels_for(graph, protocol)
-            except InputError as error:
-                logger.warning("training is not evaluated: %s", error)
-                return None
+        try:
+            check_labels_for(graph, protocol)
+        except InputError as error:
+            logger.warning("training is not evaluated: %s", error)
+            return None
 
         def measure(device: torch.device) -> dict[str, float]:
             h = torch.from_numpy(embed(model, graph, device=device)).to(device)
