@@ -68,7 +68,7 @@ def measure(graph: Graph, folder: Path, *, steps: int) -> dict[str, Any]:
         )
     with precedence() as has_precedence:
         path, started, processor = folder / "report.html", time.monotonic(), time.process_time()
-        health = write_report(Run.open(folder), path, model=Embedder.load(folder, device="cpu"), graph=graph)
+        health = write_report([(Run.open(folder), Embedder.load(folder, device="cpu"))], path, graph=graph)
         seconds, processor_seconds = time.monotonic() - started, time.process_time() - processor
         panning = frames(path)
     return {

@@ -29,6 +29,7 @@ from graphstrap.api import moved
 moved.install()
 
 if TYPE_CHECKING:
+    from graphstrap.api.embed import Predictions
     from graphstrap.api.ensemble import fit_seeds
     from graphstrap.api.estimator import (
         BGRL,
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
         Node2Vec,
         SemiSupervised,
     )
-    from graphstrap.api.predict import Predictions
     from graphstrap.errors import InputError
     from graphstrap.evaluation.protocols import evaluate
     from graphstrap.evaluation.registry import Evaluation
@@ -56,24 +56,18 @@ if TYPE_CHECKING:
     from graphstrap.nn.encoders.from_pyg import add_encoder
     from graphstrap.run.recipe import Recipe, load_recipe
 
-# The public names, and the module of each: `import graphstrap` imports none of them before it is asked for.
-_PUBLIC = {
-    "BGRL": "api.estimator",
-    "BarlowTwins": "api.estimator",
-    "DGI": "api.estimator",
-    "DeepWalk": "api.estimator",
-    "Embedder": "api.estimator",
+__all__ = ["BGRL", "DGI", "GCA", "GMI", "GRACE", "MVGRL", "BarlowTwins", "DeepWalk", "Embedder", "Evaluation", "Graph"]
+__all__ += ["InputError", "Node2Vec", "Predictions", "Recipe", "SemiSupervised", "Splits", "TableOptions", "View"]
+__all__ += ["ViewSpec", "add_encoder", "evaluate", "fit_seeds", "generate", "join_graphs", "load", "load_recipe"]
+__all__ += ["read_tables", "take_graphs", "write_embeddings"]
+
+# The module of each, the estimators' where no other is named: none is imported before one of its names is asked for.
+_PUBLIC = dict.fromkeys(__all__, "api.estimator") | {
     "Evaluation": "evaluation.registry",
-    "GCA": "api.estimator",
-    "GMI": "api.estimator",
-    "GRACE": "api.estimator",
     "Graph": "graph",
     "InputError": "errors",
-    "MVGRL": "api.estimator",
-    "Node2Vec": "api.estimator",
-    "Predictions": "api.predict",
+    "Predictions": "api.embed",
     "Recipe": "run.recipe",
-    "SemiSupervised": "api.estimator",
     "Splits": "graph",
     "TableOptions": "io.tables",
     "View": "graph",
@@ -90,39 +84,6 @@ _PUBLIC = {
     "write_embeddings": "io.export",
 }
 
-__all__ = [
-    "BGRL",
-    "DGI",
-    "GCA",
-    "GMI",
-    "GRACE",
-    "MVGRL",
-    "BarlowTwins",
-    "DeepWalk",
-    "Embedder",
-    "Evaluation",
-    "Graph",
-    "InputError",
-    "Node2Vec",
-    "Predictions",
-    "Recipe",
-    "SemiSupervised",
-    "Splits",
-    "TableOptions",
-    "View",
-    "ViewSpec",
-    "add_encoder",
-    "evaluate",
-    "fit_seeds",
-    "generate",
-    "join_graphs",
-    "load",
-    "load_recipe",
-    "read_tables",
-    "take_graphs",
-    "write_embeddings",
-]
-
 
 def __getattr__(name: str) -> Any:
     if name in moved.MOVED and name not in _PUBLIC:
@@ -130,9 +91,8 @@ def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'graphstrap' has no attribute {name!r}")
     module = importlib.import_module(f"graphstrap.{_PUBLIC[name]}")
-    value = importlib.import_module("graphstrap.io.generate") if name == "generate" else getattr(module, name)
-    globals()[name] = value
-    return value
+    globals()[name] = importlib.import_module("graphstrap.io.generate") if name == "generate" else getattr(module, name)
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from graphstrap.api.embed import embed
+from graphstrap.api.embed import classify, embed, predict_unlabelled
 from graphstrap.api.estimator import Embedder
-from graphstrap.api.predict import classify, predict_unlabelled
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from graphstrap.errors import InputError
 from graphstrap.evaluation import adamw_probe as by_adamw
-from graphstrap.evaluation.adamw_probe import DECAYS, Scaled, fit, micro_f1
+from graphstrap.evaluation.adamw_probe import DECAYS, fit, micro_f1, scaled_rows
 from graphstrap.evaluation.protocols import evaluate
 from graphstrap.evaluation.task import Vectors
 from graphstrap.graph import Graph, Splits
@@ -114,7 +114,7 @@ def test_micro_f1_is_scikit_learns() -> None:
 def test_columns_are_scaled_by_the_training_nodes_alone() -> None:
     h, _ = make_task(several=False)
     train = np.arange(0, 100)
-    x = Scaled(Vectors.of(h), train, scaling="column").take(train)[:, :-1]
+    x = scaled_rows(Vectors.of(h), train, scaling="column")(train)[:, :-1]
     torch.testing.assert_close(x.mean(0), torch.zeros(6), atol=1e-5, rtol=0)
     torch.testing.assert_close(x[:, :5].std(0, correction=0), torch.ones(5))
     assert not x[:, 5].any()  # a constant column says nothing

@@ -287,5 +287,5 @@ def test_counts_are_those_of_the_classes_that_the_scores_name() -> None:
         nodes = np.setdiff1d(np.arange(90), fit.nodes)
         scores = fit.vectors.take_with_constant(nodes) @ weights.transpose(1, 2)  # (S, N, K)
         expected = (fit.classes[scores.argmax(2).numpy()] == fit.labels[nodes]).sum(1)
-        found = count_correct(fit.vectors, fit.labels, nodes=nodes, weights=weights, classes=fit.classes)
+        found = count_correct(fit, weights, nodes)
         np.testing.assert_array_equal(gather_counts([found])[0], expected)

@@ -15,7 +15,7 @@ from sklearn.metrics import roc_auc_score
 
 from graphstrap.errors import InputError
 from graphstrap.evaluation import protocols
-from graphstrap.evaluation.probe import STRENGTHS, Chosen, Sample, choose_strengths
+from graphstrap.evaluation.probe import STRENGTHS, LinearProbe, Sample, choose_strengths
 from graphstrap.evaluation.protocols import evaluate, evaluate_many
 from graphstrap.evaluation.registry import PROTOCOLS, Evaluation, Protocol, find_protocol
 from graphstrap.evaluation.task import fifths, run_generator, tenths
@@ -136,8 +136,8 @@ def test_paper_and_reference_fit_on_what_they_say(
 ) -> None:
     seen: list[tuple[int, int]] = []
 
-    def choose(samples: list[Sample], *, solver: str) -> list[Chosen]:
-        seen.extend((len(sample.train), len(sample.val)) for sample in samples)
+    def choose(samples: list[Sample], *, solver: str) -> list[LinearProbe]:
+        seen.extend((len(sample.fit.nodes), len(sample.val)) for sample in samples)
         return choose_strengths(samples, solver=solver)
 
     monkeypatch.setattr(protocols, "choose_strengths", choose)

@@ -35,7 +35,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
     graph = nasty_graph()
     model = fit(graph, folder / "run")
-    write_report(Run.open(folder / "run"), folder / "report.html", model=model, graph=graph, num_runs=1)
+    write_report([(Run.open(folder / "run"), model)], folder / "report.html", graph=graph, num_runs=1)
     return folder / "report.html"
 
 
@@ -207,15 +207,14 @@ def test_several_seeds_have_bands_and_rows_and_a_cut_run_has_no_map(chromium: Br
     ]
     runs = [Run.open(tmp_path / f"seed-{seed}") for seed in range(2)]
     chromium.messages.clear()
-    others = [(runs[1], models[1])]
-    write_report(runs[0], tmp_path / "two.html", model=models[0], graph=graph, others=others, num_runs=1)
+    write_report(list(zip(runs, models, strict=True)), tmp_path / "two.html", graph=graph, num_runs=1)
     chromium.open(tmp_path / "two.html")
     assert chromium.run("document.querySelectorAll('.chart svg path.band').length") == 4
     assert chromium.run("document.querySelectorAll('table.seeds tbody tr').length") == 2
     assert " to " in chromium.text(".chart output")
     chromium.resize(390, 800)
     chromium.wait("innerWidth === 390 && document.documentElement.scrollWidth <= 390")
-    write_report(runs[0], tmp_path / "cut.html")
+    write_report([(runs[0], None)], tmp_path / "cut.html")
     chromium.open(tmp_path / "cut.html")
     assert "no model" in chromium.text("main")
     assert chromium.run("document.getElementById('map-section').hidden") is True

@@ -51,7 +51,7 @@ def fit(graph: Graph, folder: Path) -> Embedder:
 def test_a_finished_run_has_everything(communities: Graph, tmp_path: Path) -> None:
     model = fit(communities, tmp_path / "run")
     run = Run.open(tmp_path / "run")
-    health = write_report(run, tmp_path / "r.html", model=model, graph=communities, num_runs=1)
+    health = write_report([(run, model)], tmp_path / "r.html", graph=communities, num_runs=1)
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert health.headline in page.replace("&#x27;", "'")
     for words in ("raw features", "random init", "Nearest neighbours vote", "clustering", 'class="confusion"', "torch"):
@@ -68,7 +68,7 @@ def test_a_finished_run_has_everything(communities: Graph, tmp_path: Path) -> No
 def test_without_labels_hidden_edges_stand_for_them(communities: Graph, tmp_path: Path) -> None:
     graph = replace(communities, labels=None)
     model = fit(graph, tmp_path / "run")
-    write_report(Run.open(tmp_path / "run"), tmp_path / "r.html", model=model, graph=graph)
+    write_report([(Run.open(tmp_path / "run"), model)], tmp_path / "r.html", graph=graph)
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert page.count('class="score"') == 1
     assert "by an encoder that was trained with them" in page
@@ -79,7 +79,7 @@ def test_without_labels_hidden_edges_stand_for_them(communities: Graph, tmp_path
 def test_links_that_are_asked_for_are_trained_anew(communities: Graph, tmp_path: Path) -> None:
     model = fit(communities, tmp_path / "run")
     run = Run.open(tmp_path / "run")
-    write_report(run, tmp_path / "r.html", model=model, graph=communities, protocols=["knn", "links"], num_runs=1)
+    write_report([(run, model)], tmp_path / "r.html", graph=communities, protocols=["knn", "links"], num_runs=1)
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert page.count('class="score"') == 2
     assert "trained anew without them" in page

@@ -15,7 +15,7 @@ from conftest import make_communities
 from graphstrap.graph import Graph, Splits
 from graphstrap.report.embedding_map import (
     Packer,
-    choose_nodes,
+    choose,
     cluster_column,
     graph_columns,
     map_edges,
@@ -162,5 +162,5 @@ def test_edges_are_each_shown_once_and_capped(communities: Graph) -> None:
     some = np.array([0, 3, 6, 9])
     inside = map_edges(communities, some)
     assert max(inside[0].tolist() + inside[1].tolist(), default=0) < 4
-    assert np.array_equal(choose_nodes(5, limit=9), np.arange(5))
-    assert len(choose_nodes(50, limit=9)) == 9
+    assert np.array_equal(choose(5, limit=9), np.arange(5))
+    assert len(choose(50, limit=9)) == 9

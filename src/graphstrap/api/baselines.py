@@ -98,7 +98,7 @@ def _draw_splits(graph: Graph, *, protocol: str, num_runs: int, seed: int) -> li
         raise InputError(f"num_runs must be at least 1, got {num_runs}")
     check_numbers(graph)
     labels, known = _labels(graph).cpu().numpy(), find_protocol(protocol)
-    splits = known.splits(Task.without_vectors(graph, num_runs=num_runs, seed=seed))
+    splits = known.splits(Task.of(None, graph, num_runs=num_runs, seed=seed))
     return [_mixed(split, labels, run) for run, split in enumerate(splits)] if known.uses_published_splits else splits
 
 
@@ -142,9 +142,8 @@ def _labels(graph: Graph) -> Tensor:
 
 
 def _summary(protocol: str, splits: Sequence[Split], parts: Sequence[float], *, name: str, use: str) -> Evaluation:
-    runs = [100.0 * part for part in parts]
-    is_public = find_protocol(protocol).uses_published_splits
-    done = _DETAILS[protocol] if not is_public or all(len(split.val) for split in splits) else _HALVED_DETAIL
-    kind = "published" if is_public else "random"
-    detail = f"{name}, {done.format(use=use)}, {len(runs)} {kind} split{'s' if len(runs) > 1 else ''}"
-    return Evaluation.of_runs(protocol, "accuracy", runs, detail)
+    known = find_protocol(protocol)
+    is_halved = known.uses_published_splits and not all(len(split.val) for split in splits)
+    done = (_HALVED_DETAIL if is_halved else _DETAILS[protocol]).format(use=use)
+    kind = "published" if known.uses_published_splits else "random"
+    return known.summary("accuracy", parts, f"{name}, {done}, {len(parts)} {kind} split{'s' if len(parts) > 1 else ''}")

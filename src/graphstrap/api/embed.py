@@ -1,4 +1,4 @@
-"""Frozen encoder to array: embeddings of the graph it was trained on, or of one it never saw.
+"""Frozen encoder to array: embeddings of the graph it was trained on, or of one it never saw; and to labels.
 
     full       one pass over the whole graph
     layers     each layer once for all nodes, a block of rows at a time: the same numbers, in the memory of one block
@@ -6,31 +6,38 @@
 
 `auto` is `full` where that fits into memory, else `layers` for the encoders that have them, else `sampled`. It is
 always `sampled` for an encoder to which a whole graph would look different from what it was trained on.
+
+Nodes without a label get one by the head that was trained with the encoder (semi-supervised), or by a linear probe,
+fitted on the embeddings of the labelled nodes (any other method).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import replace
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from graphstrap.api.layerwise import embed_layers, full_pass_fits, has_layers, most
+from graphstrap.api.layerwise import embed_layers, has_layers, most
 from graphstrap.errors import InputError
+from graphstrap.evaluation.probe import fit_probe
 from graphstrap.graph import Graph
 from graphstrap.graph.graph import check_is_graph
 from graphstrap.graph.keep import child_seed
 from graphstrap.io.parts import Part
 from graphstrap.nn.methods.semi_supervised import training_labels
-from graphstrap.nn.model import Model
-from graphstrap.train.batches import Prefetcher, make_sampler, place_graph, sampler_flags
+from graphstrap.nn.model import Model, class_names
+from graphstrap.ops.memory import free_memory
+from graphstrap.train.batches import Filler, Prefetcher, make_sampler, place_graph, sampler_flags
 from graphstrap.train.parallel.exchange import Exchange, PartGatherer
 from graphstrap.train.parallel.part_sampler import PartSampler
-from graphstrap.train.parallel.workers import Workers
+from graphstrap.train.parallel.workers import ALONE, Workers
+from graphstrap.train.sampling.sampler import Sampler
 from graphstrap.train.sampling.subgraph import Gatherer
 
 INFERENCE_BRANCH = 1_000_039
@@ -74,7 +81,8 @@ def embed_part(model: Model, part: Part, *, workers: Workers, how: str = "auto")
     if how == "auto":
         how = "layers" if has_layers(encoder) and not must_sample(model) else "sampled"
     if how == "sampled":
-        return _sampled_inference_of_part(model, part, workers)
+        device = next(model.module.parameters()).device
+        return sampled_inference(model, part, model.method.embed, device=device, workers=workers).numpy()
     if how != "layers" or not has_layers(encoder):
         raise InputError(f"a graph in parts cannot be embedded {how} with this encoder: give --how auto")
     return embed_layers(encoder, part, workers=workers)
@@ -105,6 +113,15 @@ def choose_way(model: Model, prepared: Graph, *, device: torch.device) -> str:
     return "sampled" if model.recipe.sampling.fan_outs else "full"
 
 
+def full_pass_fits(encoder: nn.Module, graph: Graph, device: torch.device) -> bool:
+    """Whether a pass over the whole graph at once would take at most half of the memory that is free."""
+    width = max(parameter.shape[-1] for parameter in encoder.parameters() if parameter.dim() > 0)
+    needed = 4 * 4 * graph.num_nodes * width
+    if graph.device.type != device.type:
+        needed += graph.num_bytes
+    return needed < free_memory(device) // 2
+
+
 def must_sample(model: Model) -> bool:
     """Whether a whole graph would look different to the encoder from what it was trained on."""
     method, recipe = model.method, model.recipe
@@ -128,51 +145,108 @@ def sampled_inference(
     device: torch.device,
     nodes: Tensor | None = None,
     num_passes: int = 1,
+    workers: Workers = ALONE,
 ) -> Tensor:
-    """The mean over passes of what `call` gives for the roots of sampled batches, one row for each node."""
-    recipe = model.recipe
-    if not recipe.sampling.fan_outs:
+    """The mean over passes of what `call` gives for the roots of sampled batches, one row for each node. Of a part, for
+    its own nodes: all workers make the same number of batches, some of them empty, because each is an exchange."""
+    settings, depth = model.recipe.sampling, model.recipe.sampling.prefetch
+    if not settings.fan_outs:
         raise InputError("sampled inference needs to know how many neighbours to take: set sampling.fan_outs")
+    gatherer: Filler
+    if isinstance(prepared, Part):
+        exchange, nodes, depth = Exchange(workers), prepared.own.node_ids, 0
+        sampler: Sampler = PartSampler(prepared, settings.by_hop(), exchange, **sampler_flags(model.recipe))
+        gatherer = PartGatherer(prepared, exchange, device=device, num_hot=settings.hot_nodes)
+    else:
+        placed = place_graph(prepared, model.recipe, device)
+        sampler, gatherer = make_sampler(placed, model.recipe), Gatherer(placed, device=device)
     nodes = torch.arange(prepared.num_nodes) if nodes is None else nodes.cpu()
-    placed = place_graph(prepared, recipe, device)
-    sampler, gatherer = make_sampler(placed, recipe), Gatherer(placed, device=device)
-    chunks = torch.split(nodes, recipe.sampling.batch_size)
+    chunks = list(torch.split(nodes, settings.batch_size))
+    num_own, num_chunks = len(chunks), most(len(chunks), workers)
+    chunks += [nodes[:0]] * (num_chunks - num_own)
     seeds = [child_seed(model.seed, INFERENCE_BRANCH, number) for number in range(num_passes)]
 
     def make(step: int) -> Graph:
-        roots = chunks[step % len(chunks)]
-        return gatherer.fill(sampler.sample(roots, seed=seeds[step // len(chunks)]))
+        return gatherer.fill(sampler.sample(chunks[step % num_chunks], seed=seeds[step // num_chunks]))
 
     total: list[Tensor] = []
-    last = num_passes * len(chunks) - 1
-    with closing(Prefetcher(make, last_step=last, device=device, depth=recipe.sampling.prefetch)) as batches:
+    last = num_passes * num_chunks - 1
+    with closing(Prefetcher(make, last_step=last, device=device, depth=depth)) as batches:
         for step in range(last + 1):
-            batch = batches(step)
-            rows = _roots_only(batch, call(batch)).float().cpu() / num_passes
-            if step < len(chunks):
-                total.append(rows)
+            batch, place = batches(step), step % num_chunks
+            if place >= num_own:
+                continue
+            rows = call(batch)
+            if len(rows) != batch.num_roots:
+                rows = batch.roots_of(rows)
+            if step < num_chunks:
+                total.append(rows.float().cpu() / num_passes)
             else:
-                total[step % len(chunks)] += rows
+                total[place] += rows.float().cpu() / num_passes
     return torch.cat(total)
 
 
-def _sampled_inference_of_part(model: Model, part: Part, workers: Workers) -> Array:
-    """All workers make the same number of batches, some of them empty, because each is an exchange."""
-    recipe, exchange = model.recipe, Exchange(workers)
-    device, nodes = next(model.module.parameters()).device, part.own.node_ids
-    assert nodes is not None
-    sampler = PartSampler(part, recipe.sampling.by_hop(), exchange, **sampler_flags(recipe))
-    gatherer = PartGatherer(part, exchange, device=device, num_hot=recipe.sampling.hot_nodes)
-    chunks, seed = torch.split(nodes, recipe.sampling.batch_size), child_seed(model.seed, INFERENCE_BRANCH, 0)
-    rows = []
-    for number in range(most(len(chunks), workers)):
-        roots = chunks[number] if number < len(chunks) else nodes[:0]
-        batch = gatherer.fill(sampler.sample(roots, seed=seed))
-        if len(roots):
-            rows.append(_roots_only(batch, model.method.embed(batch)).float().cpu())
-    return torch.cat(rows).numpy()
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """What `Embedder.predict` returns: one row for each node without a label.
+
+    Args:
+        nodes: (M,) their numbers.
+        labels: (M,) the number of the most probable class.
+        probabilities: (M, C) of every class.
+        class_names: of the C columns.
+
+    Example:
+        >>> predictions = gs.BGRL().fit(graph).predict(graph)
+        >>> dict(zip(graph.external_ids[predictions.nodes], predictions.labels))
+    """
+
+    nodes: Array
+    labels: Array
+    probabilities: Array
+    class_names: tuple[str, ...]
 
 
-def _roots_only(batch: Graph, rows: Tensor) -> Tensor:
-    num_roots = cast(int, batch.num_roots)
-    return rows if len(rows) == num_roots else batch.roots_of(rows)
+def classify(model: Model, graph: Graph, nodes: Any, *, device: torch.device) -> Array:
+    """(M, C) class probabilities of these nodes, by the head of a semi-supervised model: by sampled passes where it was
+    trained on samples, else by one full pass. The columns are its `class_names`, whatever labels the graph has now."""
+    method = model.method
+    if not method.learns_labels:
+        raise InputError(f"{model.recipe.method.name} learns no classes: take method semi-supervised, or predict")
+    nodes = torch.as_tensor(nodes, dtype=torch.int64)
+    model.module.to(device)
+    prepared = prepare(model, graph)
+    if model.recipe.sampling.fan_outs:
+        passes = model.recipe.method.inference_passes
+        p = sampled_inference(model, prepared, method.probabilities, nodes=nodes, device=device, num_passes=passes)
+    else:
+        p = method.probabilities(prepared.to(device).with_readable_features())[nodes.to(device)]
+    return p.float().cpu().numpy()
+
+
+def predict_unlabelled(
+    model: Model, graph: Graph, *, device: torch.device, seed: int, h: Array | None = None
+) -> Predictions:
+    """For every node without a label; `h` are the graph's embeddings, if they are at hand."""
+    check_is_graph(graph)
+    if graph.labels is None or graph.labels.dim() != 1:
+        raise InputError("predict needs one label column in which some nodes have a label and others do not")
+    labels = graph.labels.cpu().numpy()
+    known, unknown = np.flatnonzero(labels >= 0), np.flatnonzero(labels < 0)
+    if len(np.unique(labels[known])) < 2:
+        got = f"{len(known)} labelled node{'s' if len(known) > 1 else ''} of one" if len(known) else "no labelled node"
+        raise InputError(f"predict needs labelled nodes of at least two classes, got {got}")
+    if len(unknown) == 0:
+        raise InputError("every node has a label already: leave the label empty where it is to be predicted")
+    has_labelled_type = np.zeros(graph.num_nodes, dtype=bool)
+    for first, last in pairwise(graph.type_offsets):
+        has_labelled_type[first:last] = (labels[first:last] >= 0).any()
+    unknown, names = unknown[has_labelled_type[unknown]], class_names(graph)
+    if model.method.learns_labels:
+        probabilities = classify(model, graph, unknown, device=device)
+        names = model.class_names or names
+    else:
+        h = embed(model, graph, device=device) if h is None else h
+        probe = fit_probe(h, labels, train=known, seed=seed, num_classes=graph.num_classes, by_likelihood=True)
+        probabilities = probe.probabilities(h[unknown])
+    return Predictions(unknown, probabilities.argmax(1), probabilities, names)

@@ -20,14 +20,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphstrap.api.embed import Predictions
 from graphstrap.api.estimator import Announce, Embedder
 from graphstrap.api.fitting import train_models
-from graphstrap.api.predict import Predictions
 from graphstrap.errors import InputError
 from graphstrap.evaluation.protocols import evaluate_many
 from graphstrap.evaluation.registry import Evaluation
 from graphstrap.graph import Graph
-from graphstrap.io.files import atomic_write, read_text
+from graphstrap.io.files import atomic_write, os_errors, read_text
 from graphstrap.io.parts import Part
 from graphstrap.io.source import Source, make_folds
 from graphstrap.nn.model import Model
@@ -37,7 +37,6 @@ from graphstrap.run.settings import checked_seed
 from graphstrap.train.parallel.workers import ALONE, Workers
 
 AnyEmbedder = TypeVar("AnyEmbedder", bound=Embedder)
-SEEDS_FILE, _FOLDS_FILE = "seeds.json", "folds.json"
 _MOST_FOLDS = 10_000
 
 # ---- a folder of run folders -----------------------------------------------------------------------------------------
@@ -45,12 +44,12 @@ _MOST_FOLDS = 10_000
 
 def seed_folders(folder: Path) -> list[Path]:
     """The run folders of a folder of seeds; none for any other folder."""
-    return _listed(folder, SEEDS_FILE, "seeds")
+    return _listed(folder, "seeds")
 
 
 def fold_folders(folder: Path) -> list[Path]:
     """The run folders of a folder of folds; none for any other folder."""
-    return _listed(folder, _FOLDS_FILE, "folds")
+    return _listed(folder, "folds")
 
 
 def member_folders(folders: Iterable[Path]) -> list[Path]:
@@ -58,9 +57,9 @@ def member_folders(folders: Iterable[Path]) -> list[Path]:
     return [one for folder in folders for one in (fold_folders(folder) or seed_folders(folder) or [folder])]
 
 
-def _listed(folder: Path, file_name: str, key: str) -> list[Path]:
+def _listed(folder: Path, key: str) -> list[Path]:
     """The run folders in a list, all of which must be there; none where there is no such list."""
-    path = folder / file_name
+    path = folder / f"{key}.json"
     if not path.exists():
         return []
     try:
@@ -81,16 +80,14 @@ def _listed(folder: Path, file_name: str, key: str) -> list[Path]:
     return folders
 
 
-def _make_folder(folder: Path, list_file: str, content: Mapping[str, Any]) -> None:
+def _make_folder(folder: Path, key: str, members: list[int] | int) -> None:
     """A new folder with the list of the run folders that it is to hold."""
     if folder.exists():
         raise InputError(f"{folder} exists: choose another --run, or go on with `graphstrap resume {folder}`")
-    try:
+    with os_errors(f"run folder {folder} cannot be made"):
         folder.mkdir(parents=True)
-        with atomic_write(folder / list_file) as temporary:
-            temporary.write_text(json.dumps(content) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"run folder {folder} cannot be made: {error.strerror or error}") from error
+        with atomic_write(folder / f"{key}.json") as temporary:
+            temporary.write_text(json.dumps({key: members}) + "\n", encoding="utf-8")
 
 
 # ---- seeds -----------------------------------------------------------------------------------------------------------
@@ -138,7 +135,7 @@ def fit_seeds(
     prepared = models[0].prepare(graph) if models else graph
     folder = None if run is None else Path(run)
     if folder is not None and workers.is_first:
-        _make_folder(folder, SEEDS_FILE, {"seeds": seeds})
+        _make_folder(folder, "seeds", seeds)
     workers.wait()
     runs: list[Run | None] = [
         None if folder is None else one.create_run(folder / f"seed-{one.seed}", model, graph, source=source or {})
@@ -210,7 +207,7 @@ def begin_folds(
     members = [Embedder(recipe=recipe, seed=first + fold.number, device=estimator.device) for fold in folds]
     graphs = [fold(graph) for fold in folds]
     models = [one.build(folded)[0] for one, folded in zip(members, graphs, strict=True)]  # fails before there are files
-    _make_folder(run, _FOLDS_FILE, {"folds": number})
+    _make_folder(run, "folds", number)
     for one, model, folded, fold in zip(members, models, graphs, folds, strict=True):
         one.create_run(run / f"fold-{fold.number}", model, folded, source=replace(where, fold=fold).to_dict())
 
@@ -237,8 +234,7 @@ def answer_together(members: Iterable[tuple[Embedder, Graph]], *, nodes: Any = N
     graph: the same nodes and classes, perhaps another split.
     """
     total: Predictions | None = None
-    ids: Any = None
-    number = 0
+    ids, number = np.empty(0), 0
     for model, graph in members:
         number += 1
         if nodes is None:
@@ -246,9 +242,10 @@ def answer_together(members: Iterable[tuple[Embedder, Graph]], *, nodes: Any = N
         else:
             p = model.classify(graph, nodes)
             own = Predictions(np.asarray(nodes), p.argmax(1), p, model.model_.class_names)
+        own_ids = graph.external_ids[own.nodes]
         if total is None:
-            total, ids = own, graph.external_ids[own.nodes]
-        elif own.class_names != total.class_names or not np.array_equal(graph.external_ids[own.nodes], ids):
+            total, ids = own, own_ids
+        elif own.class_names != total.class_names or not np.array_equal(own_ids, ids):
             raise InputError(
                 "models that answer together need the same nodes without a label, in the same order, and the same "
                 "classes: fit them on the same tables"

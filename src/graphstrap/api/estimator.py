@@ -14,9 +14,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from graphstrap.api.embed import embed, prepare
+from graphstrap.api.embed import Predictions, classify, embed, predict_unlabelled, prepare
 from graphstrap.api.fitting import Records, check_labels, check_trainable, freeze, train_models
-from graphstrap.api.predict import Predictions, classify, predict_unlabelled
 from graphstrap.errors import InputError
 from graphstrap.evaluation.links import evaluate_links, hide_edges, summarise_links
 from graphstrap.evaluation.registry import PROTOCOLS, Evaluation, Protocol
@@ -190,20 +189,18 @@ class Embedder:
         """
         folder = Run.open(Path(run))
         estimator, model = cls.of_run(folder, graph)
-        device = resolve_device(estimator.device)
-        prepared = model.prepare(graph)
-        [records] = train_models([model], graph, prepared, [folder], device=device, progress=progress, workers=workers)
+        on, prepared = resolve_device(estimator.device), model.prepare(graph)
+        [records] = train_models([model], graph, prepared, [folder], device=on, progress=progress, workers=workers)
         estimator.learned(model, records)
         return estimator
 
     @classmethod
     def of_run(cls, run: Run, graph: Graph) -> tuple[Self, Model]:
         """The estimator of an unfinished run, and its model as it was before training began."""
-        known = run.info["graph"]
-        labels = describe_labels(graph, run.recipe).get("labels")
-        changed = "labels have" if known.get("labels", labels) != labels else ""
-        changed = changed if graph.has_fingerprint(known["fingerprint"]) else "graph has"
-        if changed:
+        known, labels = run.info["graph"], describe_labels(graph, run.recipe).get("labels")
+        is_same = graph.has_fingerprint(known["fingerprint"])
+        if not is_same or known.get("labels", labels) != labels:
+            changed = "labels have" if is_same else "graph has"
             raise InputError(f"the {changed} changed since {run.folder} was started: fit it anew, into another folder")
         estimator = cls._of(run.recipe, seed=run.info["seed"], device=run.info["device"], where=run.folder)
         if run.info.get("warm_start"):
@@ -359,6 +356,9 @@ class _OneMethod(Embedder):
 
     method: str
 
+    def __init_subclass__(cls, *, method: str | None = None) -> None:
+        cls.method = method or cls.method
+
     def __init__(
         self,
         *,
@@ -377,11 +377,16 @@ class _OneMethod(Embedder):
 
     @classmethod
     def _refuse(cls, what: str, method: str) -> None:
-        """Say which estimator to take for another method."""
-        raise InputError(f"{what}: take {_estimators_of(method)} instead of gs.{cls.__name__}")
+        """Say which estimator to take for another method. `BGRL` warns: until 0.1 it trained every one."""
+        named = "".join(f"gs.{one.__name__} or " for one in _OneMethod.__subclasses__() if one.method == method)
+        text = f"{what}: take {named}gs.Embedder"
+        if not issubclass(cls, BGRL):
+            raise InputError(f"{text} instead of gs.{cls.__name__}")
+        text = f"{text}. This will be an error in the next release"
+        warnings.warn(text, DeprecationWarning, stacklevel=_frames_of_this_package())
 
 
-class BGRL(_OneMethod):
+class BGRL(_OneMethod, method="bgrl"):
     """Bootstrapped representation learning on graphs: predict one view's target embedding from the other view's online
     embedding. Linear cost, no negatives; the method to begin with. Arguments and methods are those of `Embedder`.
 
@@ -389,10 +394,7 @@ class BGRL(_OneMethod):
         >>> h = gs.BGRL(seed=0).fit(graph).embed(graph)
     """
 
-    method = "bgrl"
-
     def _request(self) -> tuple[str | Recipe, dict[str, Any]]:
-        # Until 0.1 this class trained whatever method the recipe or the settings had.
         recipe, settings = self.recipe, dict(self.settings or {})
         if isinstance(recipe, str) and recipe != "default":
             recipe = load_recipe(recipe)
@@ -401,107 +403,78 @@ class BGRL(_OneMethod):
             self._refuse(f"gs.BGRL was asked to train {method}", method)
         return recipe, settings
 
-    @classmethod
-    def _refuse(cls, what: str, method: str) -> None:
-        text = f"{what}: take {_estimators_of(method)}. This will be an error in the next release"
-        warnings.warn(text, DeprecationWarning, stacklevel=_frames_of_this_package())
 
-
-class GRACE(_OneMethod):
+class GRACE(_OneMethod, method="grace"):
     """Contrast each node's two views with all other nodes. Arguments and methods are those of `Embedder`.
 
     Example:
         >>> h = gs.GRACE(seed=0).fit(graph).embed(graph)
     """
 
-    method = "grace"
 
-
-class GCA(_OneMethod):
+class GCA(_OneMethod, method="gca"):
     """GRACE with views that keep what is central to the graph. Arguments and methods are those of `Embedder`.
 
     Example:
         >>> h = gs.GCA(settings={"views.centrality": "degree"}).fit(graph).embed(graph)
     """
 
-    method = "gca"
 
-
-class DGI(_OneMethod):
+class DGI(_OneMethod, method="dgi"):
     """Tell nodes from corrupted ones by a summary of the graph. Arguments and methods are those of `Embedder`.
 
     Example:
         >>> h = gs.DGI(seed=0).fit(graph).embed(graph)
     """
 
-    method = "dgi"
 
-
-class GMI(_OneMethod):
+class GMI(_OneMethod, method="gmi"):
     """Maximise mutual information with neighbours' features and edges. Arguments and methods are those of `Embedder`.
 
     Example:
         >>> h = gs.GMI(seed=0).fit(graph).embed(graph)
     """
 
-    method = "gmi"
 
-
-class MVGRL(_OneMethod):
+class MVGRL(_OneMethod, method="mvgrl"):
     """Contrast a graph with its diffusion; memory is quadratic. Arguments and methods are those of `Embedder`.
 
     Example:
         >>> h = gs.MVGRL(seed=0).fit(graph).embed(graph)
     """
 
-    method = "mvgrl"
 
-
-class BarlowTwins(_OneMethod):
+class BarlowTwins(_OneMethod, method="barlow-twins"):
     """Make two views' columns agree and differ from each other. Arguments and methods are those of `Embedder`.
 
     Example:
         >>> h = gs.BarlowTwins(seed=0).fit(graph).embed(graph)
     """
 
-    method = "barlow-twins"
 
-
-class DeepWalk(_OneMethod):
+class DeepWalk(_OneMethod, method="deepwalk"):
     """Skip-gram over random walks: the structure alone, no new nodes. Arguments and methods are those of `Embedder`.
 
     Example:
         >>> h = gs.DeepWalk(seed=0).fit(graph).embed(graph)
     """
 
-    method = "deepwalk"
 
-
-class Node2Vec(_OneMethod):
+class Node2Vec(_OneMethod, method="node2vec"):
     """DeepWalk with walks that are drawn back or outward. Arguments and methods are those of `Embedder`.
 
     Example:
         >>> h = gs.Node2Vec(settings={"method.return_weight": 0.5}).fit(graph).embed(graph)
     """
 
-    method = "node2vec"
 
-
-class SemiSupervised(_OneMethod):
+class SemiSupervised(_OneMethod, method="semi-supervised"):
     """BGRL on all nodes and classes on the labelled ones, by one encoder. Arguments and methods are those of
     `Embedder`.
 
     Example:
         >>> predictions = gs.SemiSupervised(seed=0).fit(graph).predict(graph)
     """
-
-    method = "semi-supervised"
-
-
-def _estimators_of(method: str) -> str:
-    """The estimators that train a method, as they are written."""
-    named = [f"gs.{one.__name__} or " for one in _OneMethod.__subclasses__() if one.method == method]
-    return f"{''.join(named)}gs.Embedder"
 
 
 def _defaults(estimator: type[Embedder]) -> dict[str, Any]:
@@ -568,8 +541,8 @@ def score_links(
         edges = hide_edges(graph, seed=number)
         left = edges.remaining
         candidates = baselines_of(left, recipe, seed=seed, device=device) if baselines else {}
-        fresh = Embedder(recipe=recipe, seed=seed, device=device)
-        trained = fresh.fit(left, progress=progress) if refit else model
+        anew = Embedder(recipe=recipe, seed=seed, device=device)
+        trained = anew.fit(left, progress=progress) if refit else model
         candidates[recipe.method.name] = trained.embed(left)
         for name, h in candidates.items():
             runs.setdefault(name, []).append(evaluate_links(h, edges))

@@ -12,9 +12,8 @@ from typing import Any
 
 import torch
 
-from graphstrap.api.embed import embed, must_sample, with_labels_to_learn
-from graphstrap.api.layerwise import full_pass_fits, has_layers, recalibrate_layers
-from graphstrap.api.predict import classify
+from graphstrap.api.embed import classify, embed, full_pass_fits, must_sample, with_labels_to_learn
+from graphstrap.api.layerwise import has_layers, recalibrate_layers
 from graphstrap.errors import InputError
 from graphstrap.evaluation.protocols import check_labels_for, evaluate
 from graphstrap.graph import Graph
@@ -137,7 +136,7 @@ def freeze(model: Model, prepared: Graph, *, workers: Workers = ALONE) -> None:
         seed = child_seed(model.seed, _CLEAN_BRANCH)  # batches as training has them, with other roots
         make = BatchMaker(prepared, recipe=model.recipe, seed=seed, device=device)
         recalibrate_batch_norm(encoder, (method.inputs(make(step)) for step in range(1, _NUM_CLEAN_BATCHES + 1)))
-    elif has_layers(encoder) and not full_pass_fits(encoder, prepared, device):
+    elif not full_pass_fits(encoder, prepared, device) and has_layers(encoder):
         recalibrate_layers(encoder, prepared, device=device)
     else:
         recalibrate_batch_norm(encoder, [prepared.to(device).with_readable_features()])
@@ -147,7 +146,9 @@ def _evaluation(model: Model, graph: Graph, prepared: Graph) -> Evaluate | None:
     """How a model is evaluated while it trains: by a protocol; of a method that learns from labels, by its accuracy on
     the validation nodes of the first split. None where there are no labels for that."""
     labels, splits = graph.labels, graph.splits
-    if labels is None or (labels.dim() == 2 and splits is None) or isinstance(graph, Part):
+    if not model.recipe.train.evaluate_every or labels is None or isinstance(graph, Part):
+        return None
+    if labels.dim() == 2 and splits is None:
         return None
     if model.method.learns_labels:
         nodes = torch.empty(0) if splits is None else (splits.val[:, 0] & (labels >= 0)).nonzero().squeeze(1)
@@ -160,12 +161,11 @@ def _evaluation(model: Model, graph: Graph, prepared: Graph) -> Evaluate | None:
             return {"accuracy": 100.0 * float((found == wanted).mean())}
     else:
         protocol = "paper" if labels.dim() == 1 else "adamw"
-        if model.recipe.train.evaluate_every:
-            try:
-                check_labels_for(graph, protocol)
-            except InputError as error:
-                logger.warning("training is not evaluated: %s", error)
-                return None
+        try:
+            check_labels_for(graph, protocol)
+        except InputError as error:
+            logger.warning("training is not evaluated: %s", error)
+            return None
 
         def measure(device: torch.device) -> dict[str, float]:
             h = torch.from_numpy(embed(model, graph, device=device)).to(device)

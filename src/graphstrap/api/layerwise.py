@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -36,7 +36,6 @@ from graphstrap.io.files import DoneBlocks, make_array_file
 from graphstrap.io.parts import Part
 from graphstrap.nn.encoders.gcn import GCN, Epilogue, standardize
 from graphstrap.nn.encoders.mlp import MLP
-from graphstrap.ops.memory import free_memory
 from graphstrap.train.parallel.exchange import Answer, Exchange
 from graphstrap.train.parallel.workers import ALONE, Workers
 
@@ -44,20 +43,11 @@ Array = np.ndarray[Any, Any]
 ROWS_PER_BLOCK = 1 << 16
 
 
-def has_layers(encoder: nn.Module) -> bool:
+def has_layers(encoder: nn.Module) -> TypeGuard[GCN | MLP]:
     """Whether this encoder's layers are known here: functions of a node's own row and a sum over neighbours."""
     return isinstance(encoder, GCN | MLP) and not any(
         isinstance(module, Epilogue) and module.is_per_graph for module in encoder.layers
     )
-
-
-def full_pass_fits(encoder: nn.Module, graph: Graph, device: torch.device) -> bool:
-    """Whether a pass over the whole graph at once would take at most half of the memory that is free."""
-    width = max(parameter.shape[-1] for parameter in encoder.parameters() if parameter.dim() > 0)
-    needed = 4 * 4 * graph.num_nodes * width
-    if graph.device.type != device.type:
-        needed += graph.num_bytes
-    return needed < free_memory(device) // 2
 
 
 @torch.no_grad()
@@ -72,7 +62,7 @@ def embed_layers(
 ) -> Array:
     """(N, D) the encoder's embeddings of a prepared graph, in memory or, as several workers need it, as a memory map in
     `folder`. Of a graph in parts, the (n, D) embeddings of the part's own nodes; every worker calls this."""
-    if not isinstance(encoder, GCN | MLP) or not has_layers(encoder):
+    if not has_layers(encoder):
         raise InputError("layer-wise embedding knows gcn and mlp without a norm over the graph: embed full or sampled")
     encoder.eval()
     if isinstance(graph, Part):
@@ -88,7 +78,7 @@ def recalibrate_layers(
 ) -> None:
     """As `recalibrate_batch_norm`, a block of rows at a time: every layer's statistics become those of the clean graph
     before the next layer is computed. Of a graph in parts, all workers call this and end with the same statistics."""
-    assert isinstance(encoder, GCN | MLP)
+    assert has_layers(encoder)
     was_training = encoder.training
     encoder.eval()
     if isinstance(graph, Part):

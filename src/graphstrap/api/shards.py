@@ -25,7 +25,7 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.graph.blocks import Block, take_rows
 from graphstrap.io.export import ids_path, write_embeddings
-from graphstrap.io.files import atomic_write, read_text
+from graphstrap.io.files import atomic_write, os_errors, read_text
 from graphstrap.io.parts import Part
 from graphstrap.nn.model import Model
 from graphstrap.train.parallel.workers import ALONE, Workers
@@ -60,7 +60,16 @@ def write_shards(
             raise InputError(f"several workers share layers, not --how {how}: give --how layers, or one worker")
         way = "sampled" if how == "sampled" else "exact"  # full or layers: the same numbers
     if workers.is_first:
-        _claim(folder, _contents(model, graph, rows_per_shard, ending, way))
+        contents = {
+            "graph": graph.fingerprint,
+            "num_nodes": graph.num_nodes,
+            "num_edges": graph.num_edges,
+            "rows_per_shard": rows_per_shard,
+            "ending": ending,
+            "way": way,
+            "weights": [float(tensor.double().sum()) for tensor in model.contents()[0].values()],
+        }
+        _claim(folder, contents)
     workers.wait()
     h: Any
     own_columns: Block | None = None  # to be appended here; `embed` has done so itself
@@ -95,18 +104,6 @@ def write_shards(
     return width
 
 
-def _contents(model: Model, graph: Graph, rows_per_shard: int, ending: str, way: str) -> dict[str, Any]:
-    return {
-        "graph": graph.fingerprint,
-        "num_nodes": graph.num_nodes,
-        "num_edges": graph.num_edges,
-        "rows_per_shard": rows_per_shard,
-        "ending": ending,
-        "way": way,
-        "weights": [float(tensor.double().sum()) for tensor in model.contents()[0].values()],
-    }
-
-
 def _claim(folder: Path, wanted: dict[str, Any]) -> None:
     """Make the folder, or find in it what an earlier run of the same began."""
     listed = folder / _LIST_FILE
@@ -120,9 +117,7 @@ def _claim(folder: Path, wanted: dict[str, Any]) -> None:
         return
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} holds other files: name a new folder for the embeddings")
-    try:
+    with os_errors(f"{folder} cannot be made"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder} cannot be made: {error.strerror or error}") from error
     with atomic_write(listed) as temporary:
         temporary.write_text(json.dumps(wanted) + "\n", encoding="utf-8")

@@ -154,19 +154,16 @@ _OF_TABLES = {
 
 def with_table_options(verb: Callable[..., None]) -> Callable[..., None]:
     """Declare the options of tables, before the last option, for a verb that takes them as `**columns`."""
-    declared: dict[str, tuple[Any, Any]] = {  # the type of each and its default
-        **{name: (Annotated[str | None, Option(help=text)], None) for name, (_, text) in _OF_TABLES.items()},
-        "ignore_columns": (IgnoreColumns, None),
-        "directed": (Directed, False),
-        "ignore_unknown_nodes": (IgnoreUnknownNodes, False),
-    }
-    columns = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, (kind, default) in declared.items()
+    declared: list[tuple[str, Any, Any]] = [  # the name of each, its type, its default
+        *((name, Annotated[str | None, Option(help=text)], None) for name, (_, text) in _OF_TABLES.items()),
+        ("ignore_columns", IgnoreColumns, None),
+        ("directed", Directed, False),
+        ("ignore_unknown_nodes", IgnoreUnknownNodes, False),
     ]
-    given = signature(verb, eval_str=True)
+    given, keyword = signature(verb, eval_str=True), Parameter.KEYWORD_ONLY
+    columns = [Parameter(name, keyword, default=default, annotation=kind) for name, kind, default in declared]
     *first, last = [one for one in given.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
-    last = last.replace(kind=Parameter.KEYWORD_ONLY)
+    last = last.replace(kind=keyword)
     verb.__signature__ = given.replace(parameters=[*first, *columns, last])  # type: ignore[attr-defined]
     return verb
 

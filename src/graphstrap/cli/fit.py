@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from graphstrap.io.source import Source
 
 _MOST_SHOWN = 12  # names of features
+_SUPERVISED = "GRAPHSTRAP_SUPERVISED"  # in the environment of training that is started again where it is killed
 
 
 @o.with_table_options
@@ -84,9 +85,9 @@ def fit(
         return
     if run.exists() and not is_worker():
         raise InputError(f"run folder {run} exists: choose another --run, or go on with `graphstrap resume {run}`")
-    if restarts:
+    if restarts and not is_worker() and _SUPERVISED not in os.environ:
         same = ["--workers", str(workers), "--engine", engine, *(["--quiet"] if quiet else [])]
-        raise Exit(supervise(without_restarts(context.obj), run=run, restarts=restarts, options=same))
+        raise Exit(supervise(context.obj, run=run, restarts=restarts, options=same))
     if seeds > 1 and from_ is not None:
         raise InputError("--seeds trains fresh models, --from starts from given weights: choose one of them")
     if recipe is not None and from_ is not None:
@@ -195,21 +196,11 @@ def supervise(arguments: list[str], *, run: Path, restarts: int, options: Sequen
     return 128 - code
 
 
-def without_restarts(arguments: list[str]) -> list[str]:
-    """The command line of the worker."""
-    kept, skip = [], False
-    for argument in arguments:
-        if not skip and argument != "--restarts" and not argument.startswith("--restarts="):
-            kept.append(argument)
-        skip = argument == "--restarts"
-    return kept
-
-
 def _run(command: list[str]) -> int:
     """The exit code, negative where a signal ended it. SIGTERM goes on to it; Ctrl-C reaches it by itself."""
     from graphstrap.train.parallel.workers import PARENT
 
-    process = subprocess.Popen(command, env={**os.environ, PARENT: str(os.getpid())})
+    process = subprocess.Popen(command, env={**os.environ, PARENT: str(os.getpid()), _SUPERVISED: "1"})
 
     def pass_on(number: int, frame: FrameType | None) -> None:
         process.terminate()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -44,22 +45,14 @@ def report(
     folders = seed_folders(folder)
     if not folders:
         o.check_one_run(folder)
-    runs_of_seeds = [Run.open(one) for one in folders or [folder]]
-    runs_of_seeds.sort(key=lambda run: not run.is_finished)  # the map is that of the first that has a model
-    models = [Embedder.load(run.folder, device=device) if run.is_finished else None for run in runs_of_seeds]
-    if protocol and models[0] is None:
+    found = [Run.open(one) for one in folders or [folder]]
+    found.sort(key=lambda run: not run.is_finished)  # the map is that of the first that has a model
+    with_models = [(run, Embedder.load(run.folder, device=device) if run.is_finished else None) for run in found]
+    if protocol and not found[0].is_finished:
         raise InputError(f"{folder} has no model to evaluate by --protocol yet: finish it with `graphstrap resume`")
-    graph = o.load_graph_of(runs_of_seeds[0], quiet=quiet) if models[0] is not None else None
-    health = write_report(
-        runs_of_seeds[0],
-        path,
-        model=models[0],
-        graph=graph,
-        others=list(zip(runs_of_seeds[1:], models[1:], strict=True)),
-        protocols=protocol or None,
-        num_runs=runs,
-        say=lambda text: o.note(text, quiet=quiet),
-    )
+    graph = o.load_graph_of(found[0], quiet=quiet) if found[0].is_finished else None
+    say = partial(o.note, quiet=quiet)
+    health = write_report(with_models, path, graph=graph, protocols=protocol or None, num_runs=runs, say=say)
     if as_json:
         findings = [{"kind": one.kind, "text": one.text, "advice": one.advice} for one in health.findings]
         o.print_json({"report": str(path), "verdict": health.verdict, "text": health.headline, "findings": findings})

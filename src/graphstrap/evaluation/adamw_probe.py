@@ -14,13 +14,14 @@ Cost of a step: two products of (N, D + 1) with the weights of all decays side b
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from graphstrap.evaluation.task import Index, Split, Vectors
+from graphstrap.evaluation.task import Index, Split, Vectors, as_dense
 
 DECAYS = tuple(2.0**power for power in range(-10, 11, 2))
 NUM_STEPS, RATE = 100, 0.01
@@ -28,17 +29,18 @@ _BETAS, _EPS = (0.9, 0.999), 1e-8
 _BLOCK_ENTRIES = 2**26
 
 Labels = np.ndarray[Any, Any]  # (N,) classes, or (N, K) of 0 and 1
+Rows = Callable[[Index], Tensor]
 
 
 def probe(vectors: Vectors, labels: Labels, split: Split, *, scaling: str, num_classes: int) -> tuple[float, float]:
     """Fit on the training nodes, choose the decay on the validation nodes, test. Of both from 0 to 1: accuracy, or
-    micro-F1 where nodes have several labels. `scaling`: see `Scaled`."""
-    scaled = Scaled(vectors, split.train, scaling=scaling)
-    weights = fit(scaled.take(split.train), _targets(labels, split.train, scaled.device), num_classes=num_classes)
-    on_val = torch.stack([_score(scaled, labels, split.val, one) for one in weights])
+    micro-F1 where nodes have several labels. `scaling`: see `scaled_rows`."""
+    rows = scaled_rows(vectors, split.train, scaling=scaling)
+    weights = fit(rows(split.train), _targets(labels, split.train, vectors.device), num_classes=num_classes)
+    on_val = torch.stack([_score(rows, labels, split.val, one) for one in weights])
     finite = weights.isfinite().flatten(1).all(1)
     best = int(torch.where(finite, on_val, -1.0).argmax())
-    return float(on_val[best]), float(_score(scaled, labels, split.test, weights[best]))
+    return float(on_val[best]), float(_score(rows, labels, split.test, weights[best]))
 
 
 def fit(x: Tensor, targets: Tensor, *, num_classes: int, decays: tuple[float, ...] = DECAYS) -> Tensor:
@@ -59,25 +61,19 @@ def fit(x: Tensor, targets: Tensor, *, num_classes: int, decays: tuple[float, ..
     return weights.transpose(0, 1)
 
 
-class Scaled:
-    """Rows with a last column of ones: "unit", each of length 1, as the paper says; or "column", of mean 0 and
-    variance 1 on the training nodes, as the authors' code does."""
+def scaled_rows(vectors: Vectors, train: Index, *, scaling: str) -> Rows:
+    """Gives rows (M, D + 1) float32 with a last column of ones: "unit", each of length 1, as the paper says; or
+    "column", of mean 0 and variance 1 on the training nodes, as the authors' code does."""
+    if scaling == "unit":
+        return lambda nodes: as_dense(vectors.take_with_constant(nodes)).float()
+    deviation, mean = torch.std_mean(vectors.take_as_given(train), dim=0, correction=0)
+    deviation = torch.where(deviation > 0, deviation, 1.0)
 
-    def __init__(self, vectors: Vectors, train: Index, *, scaling: str) -> None:
-        self.vectors, self.device = vectors, vectors.device
-        self._moments: tuple[Tensor, Tensor] | None = None
-        if scaling == "column":
-            deviation, mean = torch.std_mean(vectors.take_as_given(train), dim=0, correction=0)
-            self._moments = mean, torch.where(deviation > 0, deviation, 1.0)
-
-    def take(self, nodes: Index) -> Tensor:
-        """(M, D + 1) float32."""
-        if self._moments is None:
-            taken = self.vectors.take(nodes)
-            x = taken if isinstance(taken, Tensor) else torch.from_numpy(taken.toarray())
-        else:
-            x = (self.vectors.take_as_given(nodes) - self._moments[0]) / self._moments[1]
+    def take(nodes: Index) -> Tensor:
+        x = (vectors.take_as_given(nodes) - mean) / deviation
         return torch.cat([x, x.new_ones(len(x), 1)], dim=1).float()
+
+    return take
 
 
 def micro_f1(predicted: Tensor, truth: Tensor) -> Tensor:
@@ -104,9 +100,9 @@ def _gradient(x: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
     return gradient / len(x)
 
 
-def _score(scaled: Scaled, labels: Labels, nodes: Index, weights: Tensor) -> Tensor:
+def _score(rows: Rows, labels: Labels, nodes: Index, weights: Tensor) -> Tensor:
     """() how good one layer (D + 1, K) is on these nodes."""
-    scores = scaled.take(nodes) @ weights
+    scores = rows(nodes) @ weights
     truth = _targets(labels, nodes, scores.device)
     if truth.dim() == 2:
         return micro_f1(scores > 0, truth > 0).float()

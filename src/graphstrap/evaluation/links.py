@@ -62,8 +62,7 @@ def hide_edges(graph: Graph, *, share: float = HIDDEN_SHARE, seed: int = 0) -> H
     remaining = select_edges(graph, torch.from_numpy(keep))
     num_fitted = min(MAX_FITTED, len(keys) - num_hidden)
     starts = np.array(graph.graph_offsets if graph.num_graphs > 1 else graph.type_offsets)
-    draw = _unlinked_pairs if len(starts) == 2 else _unlinked_pairs_alike
-    unlinked = draw(keys, starts, num_hidden + num_fitted, random)
+    unlinked = _unlinked_pairs(keys, starts, num_hidden + num_fitted, random)
     hidden, seen = (_pairs(keys[chosen], graph.num_nodes) for chosen in (order[:num_hidden], order[-num_fitted:]))
     return HiddenEdges(remaining, hidden, unlinked[:num_hidden], seen, unlinked[num_hidden:])
 
@@ -112,44 +111,33 @@ def select_edges(graph: Graph, keep: Tensor) -> Graph:
 
 
 def _unlinked_pairs(keys: Array, starts: Array, count: int, random: np.random.Generator) -> Array:
-    """Random pairs of different nodes that are not among the sorted `keys`, no pair twice."""
-    num_nodes = int(starts[-1])
+    """Random pairs of different nodes that are not among the sorted `keys`, no pair twice. Where nodes are of several
+    blocks, types or graphs, which begin at `starts`, each pair is of the blocks of an edge that is drawn for it."""
+    num_nodes, is_one_block = int(starts[-1]), len(starts) == 2
     num_pairs = num_nodes * (num_nodes - 1) // 2
     num_unlinked = num_pairs - len(keys)
-    if num_unlinked < count:
+    if is_one_block and num_unlinked < count:
         raise InputError(f"the protocol 'links' needs {count:,} pairs without an edge, the graph has {num_unlinked:,}")
-    if num_pairs < 4 * (len(keys) + count):  # so few that all can be listed
+    if is_one_block and num_pairs < 4 * (len(keys) + count):  # so few that all can be listed
         low, high = np.triu_indices(num_nodes, 1)
         return _pairs(random.permutation(np.setdiff1d(low * num_nodes + high, keys))[:count], num_nodes)
     found = np.zeros(0, dtype=np.int64)
-    while len(found) < count:
-        found = _with_unlinked(found, random.integers(num_nodes, size=(2 * count, 2)), keys, num_nodes)
-    return _pairs(found[:count], num_nodes)
-
-
-def _unlinked_pairs_alike(keys: Array, starts: Array, count: int, random: np.random.Generator) -> Array:
-    """The same where nodes are of several blocks, types or graphs, which begin at `starts`: each pair is of the blocks
-    of an edge that is drawn for it."""
-    num_nodes, found = int(starts[-1]), np.zeros(0, dtype=np.int64)
     for _ in range(_MAX_ROUNDS):
-        alike = _pairs(random.choice(keys, 2 * count), num_nodes)
-        block = np.searchsorted(starts, alike, side="right") - 1
-        ends = random.integers(starts[block], starts[block + 1])
-        found = _with_unlinked(found, ends, keys, num_nodes)
+        if is_one_block:
+            ends = random.integers(num_nodes, size=(2 * count, 2))
+        else:
+            block = np.searchsorted(starts, _pairs(random.choice(keys, 2 * count), num_nodes), side="right") - 1
+            ends = random.integers(starts[block], starts[block + 1])
+        drawn = ends.min(1) * num_nodes + ends.max(1)
+        place = np.minimum(np.searchsorted(keys, drawn), len(keys) - 1)
+        found = np.concatenate([found, drawn[(keys[place] != drawn) & (ends[:, 0] != ends[:, 1])]])
+        found = found[np.sort(np.unique(found, return_index=True)[1])]  # each where it was drawn first
         if len(found) >= count:
             return _pairs(found[:count], num_nodes)
     raise InputError(
         f"the protocol 'links' needs more pairs without an edge, of the types and within the graphs of its edges: "
         f"{count:,}, while {len(found):,} were found"
     )
-
-
-def _with_unlinked(found: Array, ends: Array, keys: Array, num_nodes: int) -> Array:
-    """The keys `found` and those of `ends` (M, 2) that are of two nodes and no edge, each where it was drawn first."""
-    drawn = ends.min(1) * num_nodes + ends.max(1)
-    place = np.minimum(np.searchsorted(keys, drawn), len(keys) - 1)
-    found = np.concatenate([found, drawn[(keys[place] != drawn) & (ends[:, 0] != ends[:, 1])]])
-    return found[np.sort(np.unique(found, return_index=True)[1])]
 
 
 def _pairs(keys: Array, num_nodes: int) -> Array:

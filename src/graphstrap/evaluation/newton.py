@@ -33,7 +33,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, softplus
 
-from graphstrap.evaluation.task import Block, multiply
+from graphstrap.evaluation.task import Block, as_dense, multiply
 from graphstrap.ops.precision import computing_in
 
 MAX_ENTRIES = 2**22  # of one (B, P, N) array of float64 on a CPU: 32 MiB
@@ -61,11 +61,8 @@ def fit_together(
 ) -> list[Tensor]:
     """The weights of B data sets with as many rows each: (S, K, D) for each, S strengths C times K classes.
 
-    Args:
-        axes: of rows (N, D) in float64; for an intercept give them a column of ones.
-        labels: (B, N) int64 from 0 to K - 1.
-        strengths: S values of C for each. Few at a time when there are many rows: each then starts from the one before.
-        tolerance: stop when ||gradient|| <= tolerance * min(positives, negatives) / N * ||gradient at 0||.
+    `axes` are of rows (N, D) in float64, with a column of ones for an intercept; `labels` (B, N) are from 0 to K - 1.
+    Training stops when ||gradient|| <= tolerance * min(positives, negatives) / N * ||gradient at 0||.
     """
     rank = max(one.coordinates.shape[1] for one in axes)
     x = torch.stack([pad(one.coordinates, (0, rank - one.coordinates.shape[1])) for one in axes])  # (B, N, R)
@@ -116,16 +113,12 @@ def principal_axes(x: Block, *, directions: Tensor | None = None) -> Axes:
     num_rows, num_columns = x.shape
     if num_columns <= num_rows:
         if directions is None:
-            directions = torch.linalg.eigh(_dense(x.T @ x)).eigenvectors
+            directions = torch.linalg.eigh(as_dense(x.T @ x)).eigenvectors
         return Axes(multiply(x, directions), directions)
-    eigenvalues, vectors = torch.linalg.eigh(_dense(x @ x.T))
+    eigenvalues, vectors = torch.linalg.eigh(as_dense(x @ x.T))
     kept = eigenvalues > NEGLIGIBLE * eigenvalues[-1]
     scales, vectors = eigenvalues[kept].sqrt(), vectors[:, kept]
     return Axes(vectors * scales, multiply(x.T, vectors / scales))
-
-
-def _dense(x: Block) -> Tensor:
-    return x if isinstance(x, Tensor) else torch.from_numpy(x.toarray())
 
 
 @dataclass(frozen=True)
@@ -151,16 +144,11 @@ class _Problems:
 def minimise(
     x: Tensor, pulls: Tensor, *, strengths: Tensor, limits: Tensor, start: Tensor, max_steps: int = 100
 ) -> Tensor:
-    """The weights (B, P, D) of P problems over the rows `x` (B, N, D) of each of B data sets.
-
-    Args:
-        pulls: (B, P, D) sums of each problem's positive rows.
-        strengths: (B, P).
-        limits: (B, P) norms of the gradient at which to stop.
-        start: (B, P, D).
-    """
+    """The weights (B, P, D) of P problems over the rows `x` (B, N, D) of each of B data sets, from `start`, which is
+    like them. `pulls` (B, P, D) are sums of each problem's positive rows, `strengths` (B, P) its C, and `limits` (B, P)
+    the norms of the gradient at which to stop."""
     single = x.float()
-    rows = SingleRows(single, single.transpose(1, 2).contiguous(), single.square())
+    rows = single, single.transpose(1, 2).contiguous(), single.square()
     answer = start.clone()
     scores = start @ x.transpose(1, 2)
     problems = _Problems(all_places(pulls), pulls, strengths[:, :, None], limits, start, scores, limits)
@@ -169,11 +157,10 @@ def minimise(
         probabilities = torch.sigmoid(problems.scores)  # (B, P, N)
         gradient = problems.weights + problems.strengths * (probabilities @ x - problems.pulls)
         at_work = gradient.norm(dim=2) > problems.limits
-        num_at_work = count_at_work(at_work)
-        if num_at_work == 0:
-            break
-        kept = narrow(at_work, num_at_work)
+        kept = narrow(at_work)
         if kept is not None:
+            if kept.numel() == 0:
+                break
             put(answer, problems.places, problems.weights)
             problems = problems.take(kept)
             probabilities, gradient, at_work = (take(t, kept) for t in (probabilities, gradient, at_work))
@@ -206,16 +193,9 @@ def _move(problems: _Problems, x: Tensor, *, step: Tensor, slope: Tensor) -> _Pr
     return replace(problems, weights=weights, scores=scores, objectives=objectives)
 
 
-class SingleRows(NamedTuple):
-    """The rows in float32, in the three forms in which a step multiplies by them."""
-
-    x: Tensor  # (B, N, D)
-    transposed: Tensor  # (B, D, N)
-    squares: Tensor  # (B, N, D)
-
-
-def newton_step(rows: SingleRows, curvature: Tensor, *, gradient: Tensor, at_work: Tensor) -> Tensor:
-    """The steps (B, P, D) for `curvature` (B, P, N), in float64; 0 for problems that are not at work (B, P).
+def newton_step(rows: tuple[Tensor, Tensor, Tensor], curvature: Tensor, *, gradient: Tensor, at_work: Tensor) -> Tensor:
+    """The steps (B, P, D) for `curvature` (B, P, N), in float64; 0 for problems that are not at work (B, P). `rows` in
+    float32 are (B, N, D), transposed, and squared.
 
         solve over step     (I + X^T diag(curvature) X) step = -gradient
 
@@ -225,16 +205,17 @@ def newton_step(rows: SingleRows, curvature: Tensor, *, gradient: Tensor, at_wor
 
     Cost of a round: two products with X, time O(B P N D).
     """
+    x, transposed, squares = rows
     scales = gradient.norm(dim=2, keepdim=True).clamp(min=torch.finfo(gradient.dtype).tiny)
     curvature, residual = curvature.float(), -(gradient / scales).float()
-    inverse_diagonal = 1 / (1 + curvature @ rows.squares)  # (B, P, D)
+    inverse_diagonal = 1 / (1 + curvature @ squares)  # (B, P, D)
     answer, step, places = torch.zeros_like(residual), torch.zeros_like(residual), all_places(residual)
     direction = inverse_diagonal * residual
     energy = (residual * direction).sum(2)
     limits = TOLERANCE**2 * energy
     idle = ~at_work
     for number in range(1, MAX_ROUNDS + 1):
-        product = torch.baddbmm(direction, (direction @ rows.transposed).mul_(curvature), rows.x)  # Hessian @ direction
+        product = torch.baddbmm(direction, (direction @ transposed).mul_(curvature), x)  # Hessian @ direction
         length = (energy / (direction * product).sum(2)).masked_fill_(idle, 0)[:, :, None]
         step.addcmul_(length, direction)
         residual.addcmul_(length, product, value=-1)
@@ -245,11 +226,10 @@ def newton_step(rows: SingleRows, curvature: Tensor, *, gradient: Tensor, at_wor
         direction = torch.addcmul(scaled, (energy / before).masked_fill_(idle, 0)[:, :, None], direction)
         if number % ROUNDS_PER_LOOK:
             continue
-        num_at_work = count_at_work(at_work)
-        if num_at_work == 0:
-            break
-        kept = narrow(at_work, num_at_work)
+        kept = narrow(at_work)
         if kept is not None:
+            if kept.numel() == 0:
+                break
             put(answer, places, step)
             places, step, residual, direction = (take(t, kept) for t in (places, step, residual, direction))
             energy, limits, at_work, idle = (take(t, kept) for t in (energy, limits, at_work, idle))
@@ -259,14 +239,11 @@ def newton_step(rows: SingleRows, curvature: Tensor, *, gradient: Tensor, at_wor
     return steps
 
 
-def count_at_work(at_work: Tensor) -> int:
-    """Problems at work in the busiest data set, of a mask (B, P). Waits for the device."""
-    return int(at_work.sum(1).max())
-
-
-def narrow(at_work: Tensor, number: int) -> Tensor | None:
-    """(B, number) places of problems to go on with, those at work first; None where it is not worth it."""
+def narrow(at_work: Tensor) -> Tensor | None:
+    """(B, number) places of problems to go on with, those at work (B, P) first, as many as the busiest data set has;
+    None where leaving is not worth it. Waits for the device."""
     num_sets, width = at_work.shape
+    number = int(at_work.sum(1).max())
     if number >= WORTH_LEAVING * width:
         return None
     columns = at_work.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :number]

@@ -20,9 +20,9 @@ sparse rows, such as raw bag-of-words features: its cost follows the non-zero en
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,19 +40,12 @@ MAX_ROW_SPACE = 500  # sparse rows that Newton's method takes; more of them are 
 
 @dataclass(frozen=True, eq=False)
 class LinearProbe:
-    """A fitted probe: it normalises the rows that it is given by itself.
+    """A fitted probe: it normalises the rows that it is given by itself."""
 
-    Args:
-        weights: (K, D + 1) float64, one row per class seen in training; the last column is the intercept.
-        classes: (K,) their numbers, ascending.
-        num_classes: how many classes there are, seen or not.
-        strength: the C that was chosen.
-    """
-
-    weights: Tensor
-    classes: Index
-    num_classes: int
-    strength: float
+    weights: Tensor  # (K, D + 1) float64, one row per class seen in training; the last column is the intercept
+    classes: Index  # (K,) their numbers, ascending
+    num_classes: int  # seen or not
+    strength: float  # the C that was chosen
 
     def predict(self, h: Embeddings) -> Index:
         """(N,) int64: the most probable class of each row."""
@@ -104,9 +97,8 @@ def fit_probe(
     train_nodes = _labelled(train, numbers, name="train")
     total = int(numbers.max()) + 1 if num_classes is None else num_classes
     val_nodes = train_nodes[:0] if val is None else _labelled(val, numbers, name="val")
-    sample = Sample(vectors, numbers, train_nodes, val_nodes, np.random.default_rng(seed))
-    weights, classes, strength = choose_strengths([sample], solver=solver, by_likelihood=by_likelihood)[0]
-    return LinearProbe(weights, classes, total, strength)
+    sample = Sample(Fit(vectors, numbers, train_nodes), val_nodes, total, np.random.default_rng(seed))
+    return choose_strengths([sample], solver=solver, by_likelihood=by_likelihood)[0]
 
 
 def check_solver(solver: str) -> None:
@@ -134,84 +126,52 @@ def _labelled(chosen: Any, labels: Index, *, name: str) -> Index:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """What a probe is fitted to."""
+    """What a probe is fitted to, and how its C is chosen."""
 
-    vectors: Vectors
-    labels: Index  # (N,) of all nodes
-    train: Index
-    val: Index  # none: choose C by halves of `train`
+    fit: Fit  # of every C
+    val: Index  # none: choose C by halves of the nodes to fit
+    num_classes: int
     generator: np.random.Generator  # of the halves
 
-
-class Chosen(NamedTuple):
-    """A probe and the C that it was fitted with."""
-
-    weights: Tensor  # (K, D + 1)
-    classes: Index  # (K,)
-    strength: float
-
-
-class _Trial(NamedTuple):
-    sample: int
-    fit: Fit
-    held_out: Index
+    def trials(self) -> Iterator[tuple[Fit, Index]]:
+        """What to fit in order to choose C, and the nodes to try each fit on."""
+        nodes = self.fit.nodes
+        if len(self.val):
+            yield self.fit, self.val
+            return
+        if len(nodes) < 2:
+            raise InputError(f"choosing C by halves needs at least 2 labelled training nodes, got {len(nodes)}")
+        for _ in range(NUM_HALVES):
+            fitted, held_out = np.split(self.generator.permutation(nodes), [len(nodes) // 2])
+            yield replace(self.fit, nodes=fitted), held_out
 
 
-class _Outcome(NamedTuple):
-    counts: Tensor  # (S,) nodes that each C puts right
-    losses: Tensor  # (S,) what decides between equal counts: the smallest, of which the first
-    weights: Tensor  # (K, D + 1) of the best C of this trial
-
-
-def choose_strengths(samples: Sequence[Sample], *, solver: str, by_likelihood: bool = False) -> list[Chosen]:
+def choose_strengths(samples: Sequence[Sample], *, solver: str, by_likelihood: bool = False) -> list[LinearProbe]:
     """The probe of each sample; `by_likelihood` says how equally good values of C are told apart.
 
     A sample with validation nodes has one trial: the best of its fits is the probe. One without has five, halves of its
     training nodes: the C that is best in all of them together is fitted once more, on all of the training nodes.
     """
-    trials = [trial for place, sample in enumerate(samples) for trial in _trials(place, sample)]
-    outcomes = _try(trials, solver=solver, by_likelihood=by_likelihood)
-    totals = np.zeros((len(samples), len(STRENGTHS)), dtype=np.int64)
-    np.add.at(totals, [trial.sample for trial in trials], gather_counts([outcome.counts for outcome in outcomes]))
-    losses = np.zeros(totals.shape)
-    if by_likelihood:
-        np.add.at(losses, [trial.sample for trial in trials], gather_counts([outcome.losses for outcome in outcomes]))
-    best = [STRENGTHS[int(_best(*both))] for both in zip(*map(torch.from_numpy, (totals, losses)), strict=True)]
-    found = {
-        trial.sample: Chosen(outcome.weights, trial.fit.classes, best[trial.sample])
-        for trial, outcome in zip(trials, outcomes, strict=True)
-        if len(samples[trial.sample].val)
-    }
-    again = [place for place in range(len(samples)) if place not in found]
-    fits = [Fit(samples[place].vectors, samples[place].labels, samples[place].train, (best[place],)) for place in again]
+    trials = [(place, *trial) for place, sample in enumerate(samples) for trial in sample.trials()]
+    outcomes, chosen = {}, {}
+    for number, weights in fit_models([fit for _, fit, _ in trials], solver=solver):
+        place, fit, held_out = trials[number]
+        counts = count_correct(fit, weights, held_out).double()
+        losses = _sum_log_losses(fit, weights, held_out) if by_likelihood else torch.zeros_like(counts)
+        outcomes[number] = torch.stack([counts, losses])
+        if len(samples[place].val):
+            chosen[place] = weights.index_select(0, _best(counts, losses))[0]
+    totals = np.zeros((len(samples), 2, len(STRENGTHS)))
+    np.add.at(totals, [place for place, _, _ in trials], gather_counts([outcomes[one] for one in range(len(trials))]))
+    best = [STRENGTHS[int(_best(*total))] for total in torch.from_numpy(totals)]
+    again = [place for place in range(len(samples)) if place not in chosen]
+    fits = [replace(samples[place].fit, strengths=(best[place],)) for place in again]
     for number, weights in fit_models(fits, solver=solver):
-        found[again[number]] = Chosen(weights[0], fits[number].classes, best[again[number]])
-    return [found[place] for place in range(len(samples))]
-
-
-def _trials(place: int, sample: Sample) -> list[_Trial]:
-    if len(sample.val):
-        return [_Trial(place, Fit(sample.vectors, sample.labels, sample.train, STRENGTHS), sample.val)]
-    if len(sample.train) < 2:
-        raise InputError(f"choosing C by halves needs at least 2 labelled training nodes, got {len(sample.train)}")
-    trials = []
-    for _ in range(NUM_HALVES):
-        order = sample.generator.permutation(sample.train)
-        fitted, held_out = np.split(order, [len(order) // 2])
-        trials.append(_Trial(place, Fit(sample.vectors, sample.labels, fitted, STRENGTHS), held_out))
-    return trials
-
-
-def _try(trials: Sequence[_Trial], *, solver: str, by_likelihood: bool) -> list[_Outcome]:
-    outcomes: dict[int, _Outcome] = {}
-    for place, weights in fit_models([trial.fit for trial in trials], solver=solver):
-        fit, held_out = trials[place].fit, trials[place].held_out
-        counts = count_correct(fit.vectors, fit.labels, nodes=held_out, weights=weights, classes=fit.classes)
-        losses = torch.zeros(len(counts), dtype=torch.float64, device=counts.device)
-        if by_likelihood:
-            losses = _sum_log_losses(fit, weights, held_out)
-        outcomes[place] = _Outcome(counts, losses, weights.index_select(0, _best(counts, losses))[0])
-    return [outcomes[place] for place in range(len(trials))]
+        chosen[again[number]] = weights[0]
+    return [
+        LinearProbe(chosen[place], sample.fit.classes, sample.num_classes, best[place])
+        for place, sample in enumerate(samples)
+    ]
 
 
 def _best(counts: Tensor, losses: Tensor) -> Tensor:
@@ -227,15 +187,15 @@ def _scores(vectors: Vectors, nodes: Index, weights: Tensor) -> Iterator[tuple[I
         yield block, multiply(vectors.take_with_constant(block), flat).view(len(block), num_probes, num_seen)
 
 
-def count_correct(vectors: Vectors, labels: Index, *, nodes: Index, weights: Tensor, classes: Index) -> Tensor:
-    """(S,) how many of `nodes` each of the S probes in `weights` (S, K, D + 1) puts into their class.
+def count_correct(fit: Fit, weights: Tensor, nodes: Index) -> Tensor:
+    """(S,) how many of `nodes` each of the S probes in the fit's `weights` (S, K, D + 1) puts into their class.
 
     It stays on the device of the vectors, so that nobody has to wait for it.
     """
-    known = torch.from_numpy(classes).to(weights.device)
+    known = torch.from_numpy(fit.classes).to(weights.device)
     count = torch.zeros(len(weights), dtype=torch.int64, device=weights.device)
-    for block, scores in _scores(vectors, nodes, weights):
-        truth = torch.from_numpy(labels[block]).to(weights.device)
+    for block, scores in _scores(fit.vectors, nodes, weights):
+        truth = torch.from_numpy(fit.labels[block]).to(weights.device)
         count += (known[scores.argmax(dim=2)] == truth[:, None]).sum(0)
     return count
 
@@ -265,7 +225,7 @@ class Fit:
     vectors: Vectors
     labels: Index  # (N,) of all nodes
     nodes: Index
-    strengths: tuple[float, ...]
+    strengths: tuple[float, ...] = STRENGTHS
 
     @cached_property
     def classes(self) -> Index:

@@ -26,7 +26,6 @@ from torch import Tensor
 from graphstrap.errors import InputError
 from graphstrap.evaluation import adamw_probe as _by_adamw
 from graphstrap.evaluation.probe import (
-    STRENGTHS,
     Fit,
     Sample,
     check_solver,
@@ -109,7 +108,7 @@ def evaluate_many(
 def check_labels_for(graph: Graph, protocol: str) -> None:
     """An InputError where a graph's labels are too few for a protocol, before there are embeddings."""
     chosen = find_protocol(protocol)
-    chosen.splits(Task.without_vectors(graph, several_labels=chosen.takes_several_labels))
+    chosen.splits(Task.of(None, graph, several_labels=chosen.takes_several_labels))
 
 
 SAW_LABELS = (
@@ -144,18 +143,14 @@ class _LinearProbe(Protocol):
 class Paper(_LinearProbe):
     title = "Linear probe, 10 % of the labels"
     done = "fit on 10 %, C chosen on 10 %, tested on 80 %"
-
-    def splits(self, task: Task) -> list[Split]:
-        return task.random_splits(tenths)
+    draw = tenths
 
 
 @PROTOCOLS.register("reference")
 class Reference(_LinearProbe):
     title = "Linear probe, 20 % of the labels"
     done = "fit on 20 %, C chosen by 5 random halves of it and refitted, tested on 80 %"
-
-    def splits(self, task: Task) -> list[Split]:
-        return task.random_splits(fifths)
+    draw = fifths
 
 
 @PROTOCOLS.register("public")
@@ -164,9 +159,6 @@ class Public(_LinearProbe):
     done = "fit on train, {chosen}, tested on test"
     uses_published_splits = True
 
-    def splits(self, task: Task) -> list[Split]:
-        return task.published_splits(self.name)
-
 
 def probe_runs(tasks: Sequence[Task], splits: Sequence[Sequence[Split]]) -> list[list[float]]:
     """For each task and each of its splits, the share of the test nodes that a linear probe puts into their class."""
@@ -174,12 +166,13 @@ def probe_runs(tasks: Sequence[Task], splits: Sequence[Sequence[Split]]) -> list
     for task, own in zip(tasks, splits, strict=True):
         for run, split in enumerate(own):
             generator = np.random.default_rng((task.seed, run, 1))  # not the one that drew the split
-            samples.append(Sample(task.vectors, task.labels, split.train, split.val, generator))
+            fit = Fit(task.vectors, task.labels, split.train)
+            samples.append(Sample(fit, split.val, task.num_classes, generator))
             tests.append(split.test)
     probes = choose_strengths(samples, solver=tasks[0].solver)
     counts = [
-        count_correct(one.vectors, one.labels, nodes=test, weights=probe.weights[None], classes=probe.classes)[0]
-        for one, test, probe in zip(samples, tests, probes, strict=True)
+        count_correct(sample.fit, probe.weights[None], test)[0]
+        for sample, test, probe in zip(samples, tests, probes, strict=True)
     ]
     shares = gather_counts(counts) / [len(test) for test in tests]
     return [share.tolist() for share in np.split(shares, len(tasks))]
@@ -193,7 +186,7 @@ class AdamW(Protocol):
     scaling, prepared = "unit", "rows of length 1"
 
     def splits(self, task: Task) -> list[Split]:
-        splits = task.published_splits(self.name)
+        splits = super().splits(task)
         if not all(len(split.val) for split in splits):
             raise InputError(f"the protocol {self.name!r} needs validation nodes and a split has none")
         return splits
@@ -228,9 +221,7 @@ class Auc(Protocol):
 
     title = "Linear probe, order of two classes"
     uses_published_splits = True
-
-    def splits(self, task: Task) -> list[Split]:
-        return task.random_splits(tenths) if task.splits is None else task.published_splits(self.name)
+    draw = tenths
 
     def num_tested(self, task: Task) -> int:
         """Nodes of the rarer class: its order among the others is what is asked."""
@@ -242,22 +233,20 @@ class Auc(Protocol):
             if any(len(np.unique(task.labels[nodes])) != 2 for nodes in split):
                 raise InputError("the protocol 'auc' needs nodes of exactly two classes in train, in val and in test")
         found: dict[int, tuple[float, float]] = {}
-        fits = [Fit(task.vectors, task.labels, split.train, STRENGTHS) for task, split in cases]
+        fits = [Fit(task.vectors, task.labels, split.train) for task, split in cases]
         for place, weights in fit_models(fits, solver=tasks[0].solver):
             task, split = cases[place]
             of_second = weights[:, 1]  # (S, D + 1) of the second class against the first
-            on_val = [_auc(task, split.val, one) for one in of_second]
-            best = int(np.argmax(on_val))
-            found[place] = on_val[best], _auc(task, split.test, of_second[best])
+            tried = [_auc(task, split.val, one) for one in of_second]
+            best = int(np.argmax(tried))
+            found[place] = tried[best], _auc(task, split.test, of_second[best])
         size, is_random = len(cases) // len(tasks), tasks[0].splits is None
         train, val, test = ("10 %", "10 %", "80 %") if is_random else ("train", "val", "test")
         kind = "random split" if is_random else "published split"
         detail = f"fit on {train}, C chosen by AUC on {val}, tested on {test}, {_count(size, kind)}"
-        pairs = [[found[place] for place in range(first, first + size)] for first in range(0, len(cases), size)]
-        return [
-            self.summary("auc", [on_test for _, on_test in own], detail, val_shares=[on_val for on_val, _ in own])
-            for own in pairs
-        ]
+        on_val, on_test = zip(*(found[place] for place in range(len(cases))), strict=True)
+        runs = [slice(first, first + size) for first in range(0, len(cases), size)]
+        return [self.summary("auc", on_test[own], detail, val_shares=on_val[own]) for own in runs]
 
 
 def _auc(task: Task, nodes: Index, weights: Tensor) -> float:
@@ -275,9 +264,7 @@ class Knn(Protocol):
 
     title = "Nearest neighbours vote"
     COUNTS = (1, 5, 10, 20)
-
-    def splits(self, task: Task) -> list[Split]:
-        return task.random_splits(tenths)
+    draw = tenths
 
     def evaluate_one(self, task: Task) -> Evaluation:
         shares = []

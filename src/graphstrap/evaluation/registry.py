@@ -13,15 +13,17 @@ package adds one by an entry point of the group `graphstrap.protocols`; in a pro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from graphstrap.errors import InputError
 from graphstrap.io.registry import Registry
 
 if TYPE_CHECKING:
-    from graphstrap.evaluation.task import Split, Task
+    from numpy.random import Generator
+
+    from graphstrap.evaluation.task import Index, Split, Task
     from graphstrap.graph import Graph
 
 _OF_EMBEDDINGS = ("paper", "reference", "public", "adamw", "adamw-reference", "auc", "knn", "clustering")
@@ -97,6 +99,7 @@ class Protocol:
         needs_labels: it compares with labels.
         takes_several_labels: a node may have several of them.
         uses_published_splits: it tests on the splits that came with the graph, if there are any.
+        draw: makes a random split of others, `tenths` or `fifths`; None where there are only published ones.
         trains_anew: it takes a model instead of embeddings: `score(model, graph, ...)`, not `evaluate(tasks)`.
         is_costly: one run takes as long as ten of a linear probe; a report makes one.
     """
@@ -105,6 +108,7 @@ class Protocol:
     needs_labels = True
     takes_several_labels = False
     uses_published_splits = False
+    draw: ClassVar[Callable[[Index, Generator], Split] | None] = None
     trains_anew = False
     is_costly = False
 
@@ -125,7 +129,10 @@ class Protocol:
 
     def splits(self, task: Task) -> list[Split]:
         """What each run fits on, chooses on and tests on; an InputError where the labels do not allow it."""
-        raise NotImplementedError
+        draw = type(self).draw
+        if draw is None or (self.uses_published_splits and task.splits is not None):
+            return task.published_splits(self.name)
+        return task.random_splits(draw)
 
     def num_tested(self, task: Task) -> int:
         """How many nodes the first run is tested on."""

@@ -35,6 +35,10 @@ def multiply(x: Block, y: Tensor) -> Tensor:
     return x @ y if isinstance(x, Tensor) else torch.from_numpy(x @ y.cpu().numpy())
 
 
+def as_dense(x: Block) -> Tensor:
+    return x if isinstance(x, Tensor) else torch.from_numpy(x.toarray())
+
+
 @dataclass(frozen=True, eq=False)
 class Vectors:
     """The vectors of N nodes; `source` is a NumPy array, a tensor or a SciPy CSR matrix of shape (N, D)."""
@@ -155,7 +159,7 @@ class Task:
     @classmethod
     def of(
         cls,
-        h: Embeddings,
+        h: Embeddings | None,
         graph: Graph,
         *,
         num_runs: int = 1,
@@ -163,12 +167,13 @@ class Task:
         solver: str = "newton",
         several_labels: bool = False,
     ) -> Self:
-        """Check that the graph has labels and `h` a row for each node. `several_labels`: a node may have several."""
+        """Check that the graph has labels and `h` a row for each node; None where the splits alone are of interest.
+        `several_labels`: a node may have several."""
         if graph.labels is None:
             raise InputError(f"graph {graph.name!r} has no labels: there is nothing to evaluate against")
         several = several_labels and graph.labels.dim() == 2
         labels: Array = graph.labels.cpu().numpy() if several else label_numbers(graph.labels)
-        vectors = Vectors.of(h)
+        vectors = Vectors.of(np.zeros((graph.num_nodes, 1), dtype=np.float32) if h is None else h)
         if vectors.num_nodes != len(labels):
             raise InputError(
                 f"h has {vectors.num_nodes} rows, graph {graph.name!r} has {len(labels)} nodes: one row per node"
@@ -180,12 +185,6 @@ class Task:
             if seen < 2:
                 raise InputError(f"graph {graph.name!r} has labels of {seen} classes: an evaluation needs at least two")
         return cls(vectors, labels, nodes, num_classes, graph.splits, num_runs, seed, solver)
-
-    @classmethod
-    def without_vectors(cls, graph: Graph, *, num_runs: int = 1, seed: int = 0, several_labels: bool = False) -> Self:
-        """A task whose splits alone are of interest."""
-        h = np.zeros((graph.num_nodes, 1), dtype=np.float32)
-        return cls.of(h, graph, num_runs=num_runs, seed=seed, several_labels=several_labels)
 
     def random_splits(self, draw: Callable[[Index, np.random.Generator], Split]) -> list[Split]:
         """One split a run by `tenths` or `fifths`."""

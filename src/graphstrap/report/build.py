@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from graphstrap.api.ensemble import SEEDS_FILE
 from graphstrap.api.estimator import Embedder
 from graphstrap.evaluation.task import Array
 from graphstrap.graph import Graph
@@ -23,49 +22,44 @@ from graphstrap.report import embedding_map as maps
 from graphstrap.report import page as html
 from graphstrap.report.health import Gain, Health, check_health, join_health, praise
 from graphstrap.report.scores import Confusion, Scores, find_out, has_classes
-from graphstrap.report.series import join_charts, mean_records, training_series
+from graphstrap.report.series import join_charts, training_series
 from graphstrap.run.folder import Run
 from graphstrap.run.recipe import Recipe
 
 
 def write_report(
-    run: Run,
+    runs: Sequence[tuple[Run, Embedder | None]],
     path: Path,
     *,
-    model: Embedder | None = None,
     graph: Graph | None = None,
-    others: Sequence[tuple[Run, Embedder | None]] = (),
     protocols: Sequence[str] | None = None,
     num_runs: int | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Health:
     """Write the report of a run and return the verdict. Without a model, as of a cut run, there is no map.
 
-    `others` are runs of the same recipe and graph by other seeds: curves and scores then show the spread over all of
-    them. The map is that of `run`. `protocols` and `num_runs`: see `find_out`.
+    Several runs are of the same recipe and graph by other seeds: curves and scores then show the spread over all of
+    them. The map is that of the first. `protocols` and `num_runs`: see `find_out`.
     """
+    run, model = runs[0]
+    models = {int(one.info["seed"]): other for one, other in runs if other is not None}
     scores, confusion, header, block = Scores({}), None, None, ""
     if model is not None and graph is not None:
-        models = [model, *(one for _, one in others if one is not None)]
         say("embedding all nodes")
-        embeddings = [one.embed(graph) for one in models]
+        embeddings = [one.embed(graph) for one in models.values()]
         say("evaluating, finding nearest nodes and drawing the map")
         with side_by_side() as executor:
             waiting = executor.submit(maps.lay_out, embeddings[0])
             scores, confusion = find_out(
-                models, graph, embeddings, executor=executor, protocols=protocols, num_runs=num_runs
+                list(models.values()), graph, embeddings, executor=executor, protocols=protocols, num_runs=num_runs
             )
             layout = waiting.result()
-        columns = _columns(run, graph, embeddings[0], confusion)
-        header, block = maps.pack_map(graph, layout, columns=columns)
-        if others:
+        header, block = maps.pack_map(graph, layout, columns=_columns(run, graph, embeddings[0], confusion))
+        if len(runs) > 1:
             header["notes"].insert(0, f"The map shows seed {run.info['seed']}.")
-    runs = sorted([(run, model), *others], key=lambda pair: int(pair[0].info["seed"]))
-    logs = {int(one.info["seed"]): one.metrics() for one, _ in runs}
-    finished = {int(one.info["seed"]) for one, other in runs if other is not None}
-    scored = [run.info["seed"], *(one.info["seed"] for one, other in others if other is not None)]
-    healths, health = _check(run.recipe, logs, finished, dict(zip(scored, scores.gains, strict=False)))
-    score_of = dict(zip(scored, scores.by_seed, strict=False))
+    logs = dict(sorted((int(one.info["seed"]), one.metrics()) for one, _ in runs))
+    healths, health = _check(run.recipe, logs, models, dict(zip(models, scores.gains, strict=False)))
+    score_of = dict(zip(models, scores.by_seed, strict=False))
     best, is_alone, folder = scores.best, len(logs) == 1, run.folder.resolve()
     seed = None if is_alone else run.info["seed"]  # one of several is named
     sections = {
@@ -93,7 +87,7 @@ def _check(
     recipe: Recipe, logs: html.Logs, finished: Collection[int], gains: Mapping[int, Gain]
 ) -> tuple[dict[int, Health], Health]:
     """The verdict of every seed, and of all together."""
-    size, gained = recipe.encoder.embedding_size, list(gains.values())
+    size, gained, all_logs = recipe.encoder.embedding_size, list(gains.values()), list(logs.values())
     healths = {
         seed: check_health(
             records, steps=recipe.train.steps, embedding_size=size, finished=seed in finished, gain=gains.get(seed)
@@ -102,7 +96,7 @@ def _check(
     }
     average = replace(gained[0], points=sum(one.points for one in gained) / len(gained)) if gained else None
     every = f"All {len(logs)} seeds are healthy, on average"
-    return healths, join_health(healths, praise(mean_records(list(logs.values())), size, average, of=every))
+    return healths, join_health(healths, praise(all_logs, size, average, of=every))
 
 
 def _columns(run: Run, graph: Graph, h: Array, confusion: Confusion | None) -> list[maps.Column]:
@@ -126,7 +120,7 @@ def _title(run: Run) -> str:
     name, folder = run.info["graph"].get("name"), run.folder.resolve()
     if name and name != "graph":
         return str(name)
-    return folder.parent.name if (folder.parent / SEEDS_FILE).exists() else folder.name
+    return folder.parent.name if (folder.parent / "seeds.json").exists() else folder.name
 
 
 @contextmanager

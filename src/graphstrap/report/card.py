@@ -14,17 +14,11 @@ from typing import Any
 
 from graphstrap.errors import InputError
 from graphstrap.evaluation.registry import Evaluation
-from graphstrap.io.files import atomic_write, read_text
+from graphstrap.io.files import atomic_write, os_errors, read_text
 from graphstrap.nn.model import Model
+from graphstrap.report.page import fill
 from graphstrap.run.environment import graphstrap_version
 from graphstrap.run.folder import MODEL_FILE, Run
-
-_USE = """```python
-import graphstrap as gs
-
-model = gs.Embedder.load("path/of/this/folder")
-h = model.embed(graph)  # a gs.Graph with the same feature columns: (N, {size}) NumPy array
-```"""
 
 
 def check_model_folder(folder: Path) -> None:
@@ -32,11 +26,9 @@ def check_model_folder(folder: Path) -> None:
     Graphstrap, whose files are replaced."""
     if (folder / "run.json").exists():
         raise InputError(f"{folder} is a run folder: choose another --to")
-    try:
+    with os_errors(f"{folder} cannot be written to"):
         found = [path.name for path in folder.iterdir()] if folder.exists() else []
-        is_empty = all(name.startswith(".") or name == MODEL_FILE for name in found)
-    except OSError as error:
-        raise InputError(f"{folder} cannot be written to: {error.strerror or error}") from error
+    is_empty = all(name.startswith(".") or name == MODEL_FILE for name in found)
     if not is_empty and not _is_ours(folder / "config.json"):
         raise InputError(f"{folder} holds files that are not a model folder of Graphstrap: choose another --to")
 
@@ -71,30 +63,22 @@ def model_config(run: Run, model: Model) -> dict[str, Any]:
 def model_card(run: Run, model: Model, evaluations: Sequence[Evaluation], *, why_not: str = "") -> str:
     """Markdown with the Hub's header. Names that a user gave stand as code, on one line."""
     graph, recipe = run.info["graph"], run.recipe
-    size = recipe.encoder.embedding_size + model.num_own_columns
-    by_labels = recipe.method_class.learns_labels
-    tags = ("graph", "node-embeddings", recipe.method.name)
-    header = ["---", "library_name: graphstrap", "tags:", *(f"- {tag}" for tag in tags), "---"]
-    facts = [
-        f"| graph | {_code(graph.get('name', 'graph'))} |",
-        f"| nodes | {graph.get('num_nodes', 0):,} |",
-        f"| directed edges | {graph.get('num_edges', 0):,} |",
-        f"| feature columns | {', '.join(map(str, graph.get('num_features', [])))} |",
-        f"| method | {recipe.method.name}, {recipe.train.steps:,} steps, seed {run.info['seed']} |",
-        f"| encoder | {recipe.encoder.name}, layers {list(recipe.encoder.hidden_sizes)}, {size} columns out |",
-    ]
     scores = [f"- {one}" for one in evaluations] or [f"Not evaluated{f': {why_not}' if why_not else ''}."]
-    paragraphs = [
-        "\n".join(header),
-        f"# Node embeddings of {_code(graph.get('name', 'graph'))}",
-        f"Learned {'with' if by_labels else 'without'} labels by Graphstrap; weights are safetensors.",
-        "## Training\n\n| | |\n| --- | --- |\n" + "\n".join(facts),
-        "## Evaluation\n\n" + "\n".join(scores),
-        "## Use\n\n" + _USE.replace("{size}", str(size)),
-        "## Limits\n\nThe encoder expects graphs with the same feature columns, prepared as in `config.json`, and"
-        " nodes that are like those it was trained on.",
-    ]
-    return "\n\n".join(paragraphs) + "\n"
+    filled = {
+        "graph": _code(graph.get("name", "graph")),
+        "num_nodes": f"{graph.get('num_nodes', 0):,}",
+        "num_edges": f"{graph.get('num_edges', 0):,}",
+        "num_features": ", ".join(map(str, graph.get("num_features", []))),
+        "method": recipe.method.name,
+        "with_or_without": "with" if recipe.method_class.learns_labels else "without",
+        "steps": f"{recipe.train.steps:,}",
+        "seed": str(run.info["seed"]),
+        "encoder": recipe.encoder.name,
+        "hidden_sizes": str(list(recipe.encoder.hidden_sizes)),
+        "size": str(recipe.encoder.embedding_size + model.num_own_columns),
+        "evaluation": "\n".join(scores),
+    }
+    return fill("card.md", filled)
 
 
 def _is_ours(config: Path) -> bool:

@@ -47,7 +47,7 @@ class Layout:
 
 def lay_out(h: Array) -> Layout:
     """The layouts of at most MAX_NODES nodes."""
-    nodes = choose_nodes(len(h))
+    nodes = choose(len(h))
     nearest = nearest_nodes(h[nodes], k=NUM_NEIGHBOURS)
     components = principal_components(h[nodes])
     positions = {"neighbours": neighbour_layout(nearest.nodes, components), "pca": components}
@@ -55,11 +55,9 @@ def lay_out(h: Array) -> Layout:
     return Layout(nodes, nearest, positions, kept)
 
 
-def choose_nodes(num_nodes: int, *, limit: int = MAX_NODES) -> Array:
-    """All nodes, or a random choice of `limit`, ascending."""
-    if num_nodes <= limit:
-        return np.arange(num_nodes)
-    return np.sort(default_rng(0).permutation(num_nodes)[:limit])
+def choose(number: int, *, limit: int = MAX_NODES) -> Array:
+    """All of so many nodes or edges, or a random choice of `limit`, ascending."""
+    return np.arange(number) if number <= limit else np.sort(default_rng(0).permutation(number)[:limit])
 
 
 def pack_map(graph: Graph, layout: Layout, *, columns: Sequence[Column]) -> tuple[dict[str, Any], str]:
@@ -113,9 +111,8 @@ def map_edges(graph: Graph, nodes: Array, *, limit: int = MAX_EDGES) -> tuple[Ar
         kept &= sources <= targets
     sources, targets = sources[kept], targets[kept]
     num_all = len(sources)
-    if num_all > limit:
-        chosen = default_rng(0).permutation(num_all)[:limit]
-        sources, targets = sources[chosen], targets[chosen]
+    chosen = choose(num_all, limit=limit)
+    sources, targets = sources[chosen], targets[chosen]
     order = np.lexsort((targets, sources))
     return sources[order], targets[order], num_all
 

@@ -71,29 +71,18 @@ class Health:
 def check_health(
     records: Records, *, steps: int, embedding_size: int, finished: bool, gain: Gain | None = None
 ) -> Health:
-    """Judge a run.
-
-    Args:
-        records: the metrics log.
-        steps: how many the recipe asks for.
-        embedding_size: columns of the encoder's output.
-        finished: whether the run has left a model.
-        gain: over an untrained encoder, where labels allow to say so.
-    """
-    found = [
-        find_divergence(records),
-        find_collapse(records, embedding_size=embedding_size),
-        find_undertraining(records) if finished else None,
-        find_no_gain(gain),
-    ]
-    if not finished:
+    """Judge a run by its log; `finished`: it has left a model; `gain`: where labels allow to say so."""
+    found = [find_divergence(records), find_collapse(records, embedding_size=embedding_size), find_no_gain(gain)]
+    if finished:
+        found.insert(2, find_undertraining(records))
+    else:
         done = max((int(record.get("step", 0)) for record in records), default=0)
         text = f"The run is unfinished: {done:,} of {steps:,} steps are logged."
         found.append(Finding("unfinished", "warning", text, "Go on where it was cut with `graphstrap resume`."))
     findings = [one for one in found if one is not None]
     findings.sort(key=lambda one: one.severity)  # "bad" comes before "warning"
     if not findings:
-        return Health("healthy", praise(records, embedding_size, gain), ())
+        return Health("healthy", praise([records], embedding_size, gain), ())
     return Health(findings[0].severity, findings[0].text, tuple(findings))
 
 
@@ -161,9 +150,10 @@ def find_no_gain(gain: Gain | None) -> Finding | None:
     return Finding("nothing added", "warning", text, advice)
 
 
-def praise(records: Records, embedding_size: int, gain: Gain | None, *, of: str = "The run is healthy") -> str:
-    """One sentence about a run in which nothing is wrong."""
-    losses, ranks = finite_values(records, "loss"), finite_values(records, "effective_rank")
+def praise(logs: Sequence[Records], embedding_size: int, gain: Gain | None, *, of: str = "The run is healthy") -> str:
+    """One sentence about a run in which nothing is wrong, or about the mean of several."""
+    columns = ([finite_values(records, name) for records in logs] for name in ("loss", "effective_rank"))
+    losses, ranks = ([mean(values) for values in zip(*column, strict=False)] for column in columns)
     found = []
     if len(losses) >= 2:
         found.append(f"the loss fell from {losses[0]:.2f} to {losses[-1]:.2f}")

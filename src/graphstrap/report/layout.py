@@ -14,6 +14,7 @@ Cost of a step: O(N k + G log G) for G grid points. Measured against openTSNE an
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ def neighbour_layout(
     num_nodes = len(nearest)
     if num_nodes < 4 or nearest.shape[1] == 0:
         return start.astype(np.float32)
-    attraction = _Attraction(nearest)
+    attraction = _attraction(nearest)
     y = torch.from_numpy((start / max(float(start.std()), 1e-12)).astype(np.float32))
     velocity, gains = torch.zeros_like(y), torch.ones_like(y)
     for step in range(early_steps + late_steps):
@@ -73,30 +74,27 @@ def neighbour_layout(
     return y.numpy()
 
 
-class _Attraction:
-    """sum_j p_ij w_ij (y_i - y_j) over the neighbours, in both directions."""
+def _attraction(nearest: Array) -> Callable[[Tensor], Tensor]:
+    """y -> sum_j p_ij w_ij (y_i - y_j) over the neighbours, in both directions."""
+    from scipy.sparse import csr_matrix
 
-    def __init__(self, nearest: Array) -> None:
-        from scipy.sparse import csr_matrix
+    num_nodes, k = nearest.shape
+    ends, ones = np.arange(0, num_nodes * k + 1, k), np.ones(num_nodes * k, dtype=np.float32)
+    graph = csr_matrix((ones, nearest.reshape(-1), ends), shape=(num_nodes, num_nodes))
+    graph = (graph + graph.T).tocsr()
+    columns = torch.from_numpy(graph.indices.astype(np.int32))
+    offsets = torch.from_numpy(graph.indptr.astype(np.int32))[:-1]
+    rows = torch.from_numpy(np.repeat(np.arange(num_nodes, dtype=np.int32), np.diff(graph.indptr)))
+    p = torch.from_numpy(graph.data) / (2.0 * k * num_nodes)
 
-        num_nodes, k = nearest.shape
-        ends = np.arange(0, num_nodes * k + 1, k)
-        ones = np.ones(num_nodes * k, dtype=np.float32)
-        graph = csr_matrix((ones, nearest.reshape(-1), ends), shape=(num_nodes, num_nodes))
-        graph = (graph + graph.T).tocsr()
-        self.columns = torch.from_numpy(graph.indices.astype(np.int32))
-        self.offsets = torch.from_numpy(graph.indptr.astype(np.int32))[:-1]
-        self.rows = torch.from_numpy(np.repeat(np.arange(num_nodes, dtype=np.int32), np.diff(graph.indptr)))
-        self.p = torch.from_numpy(graph.data) / (2.0 * k * num_nodes)
-
-    def __call__(self, y: Tensor) -> Tensor:
+    def attract(y: Tensor) -> Tensor:
         here = torch.cat([y, torch.ones(len(y), 1)], dim=1)
-        way = _take(y, self.rows).sub_(_take(y, self.columns)).square_()
-        weights = self.p / (way[:, 0] + way[:, 1]).add_(1.0)
-        sums = torch.nn.functional.embedding_bag(
-            self.columns, here, self.offsets, mode="sum", per_sample_weights=weights
-        )
+        way = _take(y, rows).sub_(_take(y, columns)).square_()
+        weights = p / (way[:, 0] + way[:, 1]).add_(1.0)
+        sums = torch.nn.functional.embedding_bag(columns, here, offsets, mode="sum", per_sample_weights=weights)
         return y * sums[:, 2:] - sums[:, :2]
+
+    return attract
 
 
 def _take(y: Tensor, rows: Tensor) -> Tensor:
@@ -189,38 +187,31 @@ def neighbours_kept(nearest: Array, positions: Array) -> float:
 
 def draw_map(h: Array, labels: Array, names: tuple[str, ...], path: Path, *, title: str) -> None:
     """Lay out a sample of the largest classes and write a PNG: nodes near each other are alike, colours are labels."""
-    nodes = _sample(labels)
-    positions = neighbour_layout(nearest_nodes(h[nodes], k=NUM_NEIGHBOURS).nodes, principal_components(h[nodes]))
-    with atomic_write(path) as temporary:
-        _draw(positions, labels[nodes], names, temporary, title)
-
-
-def _sample(labels: Array, *, num_classes: int = 12, num_nodes_per_class: int = 120) -> Array:
-    random = np.random.default_rng(0)
-    sizes = np.bincount(labels[labels >= 0])
-    chosen = []
-    for label in np.argsort(-sizes, kind="stable")[:num_classes]:
-        members = np.flatnonzero(labels == label)
-        chosen.append(random.permutation(members)[:num_nodes_per_class])
-    return np.concatenate(chosen)
-
-
-def _draw(positions: Array, labels: Array, names: tuple[str, ...], path: Path, title: str) -> None:
     from matplotlib import colormaps
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.patheffects import withStroke
 
+    nodes = _sample(labels)
+    positions = neighbour_layout(nearest_nodes(h[nodes], k=NUM_NEIGHBOURS).nodes, principal_components(h[nodes]))
     figure = Figure(figsize=(9, 7.2), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     colours = colormaps["tab20"].colors  # type: ignore[attr-defined]
-    for index, label in enumerate(dict.fromkeys(labels.tolist())):
-        shown, name = positions[labels == label], names[label]
+    for index, label in enumerate(dict.fromkeys(labels[nodes].tolist())):
+        shown, name = positions[labels[nodes] == label], names[label]
         axes.scatter(shown[:, 0], shown[:, 1], s=9, color=colours[index % 20], linewidths=0, label=name)
         x, y = np.median(shown, axis=0)
         text = axes.text(x, y, name, fontsize=9, weight="bold", ha="center", va="center")
         text.set_path_effects([withStroke(linewidth=3, foreground="white")])  # a halo
     axes.set_title(title, fontsize=11, loc="left")
     axes.set_axis_off()
-    figure.savefig(path, format="png")
+    with atomic_write(path) as temporary:
+        figure.savefig(temporary, format="png")
+
+
+def _sample(labels: Array, *, num_classes: int = 12, num_nodes_per_class: int = 120) -> Array:
+    """Some nodes of each of the largest classes."""
+    random, sizes = np.random.default_rng(0), np.bincount(labels[labels >= 0])
+    largest = np.argsort(-sizes, kind="stable")[:num_classes]
+    return np.concatenate([random.permutation(np.flatnonzero(labels == one))[:num_nodes_per_class] for one in largest])

@@ -50,7 +50,12 @@ def fill_page(sections: Mapping[str, str], *, data: Mapping[str, Any], block: st
         "data": script_json(data),
         "block": block,
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: filled[match[1]], asset("page.html"))
+    return fill("page.html", filled)
+
+
+def fill(template: str, filled: Mapping[str, str]) -> str:
+    """The asset of this name with what is to stand for each {{name}}."""
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: filled[match[1]], asset(template))
 
 
 def asset(name: str) -> str:

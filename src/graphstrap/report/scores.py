@@ -125,7 +125,7 @@ def _usual(model: Embedder, graph: Graph) -> tuple[list[str], str]:
     names, note, splits = [*(["auc"] if graph.splits is None and _is_one_rare(graph) else []), *PROTOCOLS], "", []
     if has_published_splits(graph):
         try:
-            splits = Task.without_vectors(graph).published_splits("public")
+            splits = Task.of(None, graph).published_splits("public")
         except InputError as error:
             note = str(error)
     if splits:
@@ -177,14 +177,14 @@ def score(
     found = {place: [one.result() for one in futures] for place, futures in waiting.items()}
     tables = {name: {other: pool_evaluations(found[name, other]) for other in candidates} for name in protocols}
     note = "" if all(one is graph for one in graph_of.values()) else note
-    first = [found[protocols[0], name] for name in candidates]
-    by_seed = tuple(one.mean for one in first[-1])
-    if len(first) < 2 or first[-2][0].mean >= 98:
-        return Scores(tables, note, by_seed)
-    one = known[protocols[0]]
-    task = Task.without_vectors(graph_of[protocols[0]], several_labels=one.takes_several_labels)
-    num_tested = one.num_tested(task)
-    return Scores(tables, note, by_seed, tuple(_gain(trained, first[-2][0], num_tested) for trained in first[-1]))
+    *others, trained = (found[protocols[0], name] for name in candidates)
+    gains: list[Gain] = []
+    if others and others[-1][0].mean < 98:
+        first = known[protocols[0]]
+        task = Task.of(None, graph_of[protocols[0]], several_labels=first.takes_several_labels)
+        num_tested = first.num_tested(task)
+        gains = [_gain(one, others[-1][0], num_tested) for one in trained]
+    return Scores(tables, note, tuple(one.mean for one in trained), tuple(gains))
 
 
 def _gain(trained: Evaluation, untrained: Evaluation, num_tested: int) -> Gain:
@@ -220,14 +220,14 @@ def _largest(names: Sequence[str], counts: Array) -> tuple[tuple[str, ...], Arra
     """The largest classes by size, all others added up as one."""
     order = np.argsort(-counts.sum(1), kind="stable")
     order = order[(counts.sum(1) + counts.sum(0))[order] > 0]
-    if len(order) <= MAX_CLASSES_SHOWN:
-        return tuple(names[i] for i in order), counts[np.ix_(order, order)]
-    kept = MAX_CLASSES_SHOWN - 1
-    place = np.full(len(counts), kept)
-    place[order[:kept]] = np.arange(kept)
-    merged = np.zeros((kept + 1, kept + 1), dtype=np.int64)
+    shown = [names[i] for i in order]
+    if len(shown) > MAX_CLASSES_SHOWN:
+        shown[MAX_CLASSES_SHOWN - 1 :] = [f"{len(shown) - MAX_CLASSES_SHOWN + 1} others"]
+    place = np.zeros(len(counts), dtype=np.int64)
+    place[order] = np.minimum(np.arange(len(order)), len(shown) - 1)
+    merged = np.zeros((len(shown), len(shown)), dtype=np.int64)
     np.add.at(merged, (place[:, None], place[None, :]), counts)
-    return (*(names[i] for i in order[:kept]), f"{len(order) - kept} others"), merged
+    return tuple(shown), merged
 
 
 def _sample_labels(graph: Graph) -> tuple[Graph, str]:

@@ -3,7 +3,7 @@ several seeds, the mean and the spread."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -74,20 +74,6 @@ def join_charts(by_seed: Sequence[Sequence[Chart]]) -> list[Chart]:
         else:
             means = [mean(column) for column in zip(*values, strict=True)]
             joined.append({**chart, "values": means, "low": low, "high": high})
-    return joined
-
-
-def mean_records(by_seed: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """The logs of several seeds as one: the mean of every number, at the steps that all of them have logged."""
-    if len(by_seed) == 1:
-        return [dict(record) for record in by_seed[0]]
-    logs = [{record["step"]: record for record in records if "step" in record} for records in by_seed]
-    steps = sorted(set.intersection(*(set(log) for log in logs)))
-    joined = []
-    for step in steps:
-        found = [log[step] for log in logs]
-        shared = [name for name in found[0] if all(isinstance(record.get(name), float) for record in found)]
-        joined.append({**{name: mean([record[name] for record in found]) for name in shared}, "step": step})
     return joined
 
 
