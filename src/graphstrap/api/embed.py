@@ -33,7 +33,7 @@ from graphstrap.io.parts import Part
 from graphstrap.nn.methods.semi_supervised import training_labels
 from graphstrap.nn.model import Model, class_names
 from graphstrap.ops.memory import free_memory
-from graphstrap.train.batches import Filler, Prefetcher, make_sampler, place_graph, sampler_flags
+from graphstrap.train.batches import Prefetcher, make_sampler, place_graph, sampler_flags
 from graphstrap.train.parallel.exchange import Exchange, PartGatherer
 from graphstrap.train.parallel.part_sampler import PartSampler
 from graphstrap.train.parallel.workers import ALONE, Workers
@@ -152,14 +152,14 @@ def sampled_inference(
     settings, depth = model.recipe.sampling, model.recipe.sampling.prefetch
     if not settings.fan_outs:
         raise InputError("sampled inference needs to know how many neighbours to take: set sampling.fan_outs")
-    gatherer: Filler
+    fill: Callable[[Graph], Graph]
     if isinstance(prepared, Part):
         exchange, nodes, depth = Exchange(workers), prepared.own.node_ids, 0
         sampler: Sampler = PartSampler(prepared, settings.by_hop(), exchange, **sampler_flags(model.recipe))
-        gatherer = PartGatherer(prepared, exchange, device=device, num_hot=settings.hot_nodes)
+        fill = PartGatherer(prepared, exchange, device=device, num_hot=settings.hot_nodes).fill
     else:
         placed = place_graph(prepared, model.recipe, device)
-        sampler, gatherer = make_sampler(placed, model.recipe), Gatherer(placed, device=device)
+        sampler, fill = make_sampler(placed, model.recipe), Gatherer(placed, device=device).fill
     nodes = torch.arange(prepared.num_nodes) if nodes is None else nodes.cpu()
     chunks = list(torch.split(nodes, settings.batch_size))
     num_own, num_chunks = len(chunks), most(len(chunks), workers)
@@ -167,7 +167,7 @@ def sampled_inference(
     seeds = [child_seed(model.seed, INFERENCE_BRANCH, number) for number in range(num_passes)]
 
     def make(step: int) -> Graph:
-        return gatherer.fill(sampler.sample(chunks[step % num_chunks], seed=seeds[step // num_chunks]))
+        return fill(sampler.sample(chunks[step % num_chunks], seed=seeds[step // num_chunks]))
 
     total: list[Tensor] = []
     last = num_passes * num_chunks - 1
