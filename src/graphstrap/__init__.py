@@ -3,7 +3,7 @@
 import graphstrap as gs
 
 graph = gs.load("stdlib")
-model = gs.BGRL(seed=0).fit(graph)
+model = gs.Embedder(seed=0).fit(graph)
 h = model.embed(graph)                      # (N, D) NumPy array
 gs.evaluate(h, graph, protocol="paper")
 """
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         BarlowTwins,
         DeepWalk,
         Embedder,
+        Instant,
         Node2Vec,
         SemiSupervised,
     )
@@ -57,7 +58,17 @@ if TYPE_CHECKING:
     from graphstrap.run.recipe import Recipe, load_recipe
 
 __all__ = ["BGRL", "DGI", "GCA", "GMI", "GRACE", "MVGRL", "BarlowTwins", "DeepWalk", "Embedder", "Evaluation", "Graph"]
-__all__ += ["InputError", "Node2Vec", "Predictions", "Recipe", "SemiSupervised", "Splits", "TableOptions", "View"]
+__all__ += [
+    "InputError",
+    "Instant",
+    "Node2Vec",
+    "Predictions",
+    "Recipe",
+    "SemiSupervised",
+    "Splits",
+    "TableOptions",
+    "View",
+]
 __all__ += ["ViewSpec", "add_encoder", "evaluate", "fit_seeds", "generate", "join_graphs", "load", "load_recipe"]
 __all__ += ["read_tables", "take_graphs", "write_embeddings"]
 

@@ -30,6 +30,7 @@ from graphstrap.graph import Graph
 from graphstrap.graph.graph import check_is_graph
 from graphstrap.graph.keep import child_seed
 from graphstrap.io.parts import Part
+from graphstrap.nn.methods.instant import append_columns
 from graphstrap.nn.methods.semi_supervised import training_labels
 from graphstrap.nn.model import Model, class_names
 from graphstrap.ops.memory import free_memory
@@ -59,7 +60,9 @@ def embed_seeds(models: Sequence[Model], graph: Graph, *, device: torch.device, 
     prepared = prepare(models[0], graph)
     how = choose_way(models[0], prepared, device=device) if how == "auto" else how
     placed = prepared.to(device).with_readable_features() if how == "full" else prepared
-    found = []
+    found, columns = [], None
+    if (own := models[0].own_features) is not None:  # the same for all seeds, and never sampled
+        columns = own.to(device)(placed) if how == "full" else torch.from_numpy(embed_layers(own, prepared))
     for model in models:
         model.module.to(device)
         if how == "sampled":
@@ -68,8 +71,8 @@ def embed_seeds(models: Sequence[Model], graph: Graph, *, device: torch.device, 
             h = torch.from_numpy(embed_layers(model.method.frozen, prepared, device=device))
         else:
             h = model.method.embed(placed)
-        if model.own_features is not None:
-            h = model.own_features.append_to(h, prepared)
+        if columns is not None:
+            h = append_columns(h.to(device), columns, weight=model.recipe.encoder.own_weight)
         found.append(h.float().to(device))
     return found
 
@@ -82,10 +85,15 @@ def embed_part(model: Model, part: Part, *, workers: Workers, how: str = "auto")
         how = "layers" if has_layers(encoder) and not must_sample(model) else "sampled"
     if how == "sampled":
         device = next(model.module.parameters()).device
-        return sampled_inference(model, part, model.method.embed, device=device, workers=workers).numpy()
-    if how != "layers" or not has_layers(encoder):
+        h = sampled_inference(model, part, model.method.embed, device=device, workers=workers).numpy()
+    elif how != "layers" or not has_layers(encoder):
         raise InputError(f"a graph in parts cannot be embedded {how} with this encoder: give --how auto")
-    return embed_layers(encoder, part, workers=workers)
+    else:
+        h = embed_layers(encoder, part, workers=workers)
+    if model.own_features is None:
+        return h
+    columns = torch.from_numpy(embed_layers(model.own_features, part, workers=workers))
+    return append_columns(torch.from_numpy(h), columns, weight=model.recipe.encoder.own_weight).numpy()
 
 
 def prepare(model: Model, graph: Graph) -> Graph:

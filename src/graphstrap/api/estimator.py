@@ -39,11 +39,11 @@ Announce = Callable[[Recipe, list[str]], None]
 class Embedder:
     """Learn node embeddings by any method that Graphstrap knows: a scikit-learn transformer of graphs.
 
-    `gs.BGRL`, `gs.GRACE`, `gs.GCA`, `gs.DGI`, `gs.GMI`, `gs.MVGRL`, `gs.BarlowTwins`, `gs.DeepWalk`, `gs.Node2Vec` and
-    `gs.SemiSupervised` are the same with the method fixed.
+    `gs.BGRL`, `gs.Instant`, `gs.GRACE`, `gs.GCA`, `gs.DGI`, `gs.GMI`, `gs.MVGRL`, `gs.BarlowTwins`, `gs.DeepWalk`,
+    `gs.Node2Vec` and `gs.SemiSupervised` are the same with the method fixed.
 
     Args:
-        method: its name, such as "bgrl" or "grace"; None: the recipe's, which is bgrl in "default".
+        method: its name, such as "bgrl" or "grace"; None: the recipe's, which is bgrl-cca in "default".
         recipe: "default" (made from the graph), a shipped recipe's name, the path of a TOML file, or a Recipe.
         settings: dotted keys that replace the recipe's, such as {"train.steps": 2000}.
         seed: fixes initial weights and every view: the same seed on the same machine gives the same bits.
@@ -396,12 +396,22 @@ class BGRL(_OneMethod, method="bgrl"):
 
     def _request(self) -> tuple[str | Recipe, dict[str, Any]]:
         recipe, settings = self.recipe, dict(self.settings or {})
-        if isinstance(recipe, str) and recipe != "default":
+        if recipe == "default":
+            settings.setdefault("method.name", self.method)
+        elif isinstance(recipe, str):
             recipe = load_recipe(recipe)
         method = settings.get("method.name", recipe.method.name if isinstance(recipe, Recipe) else self.method)
         if method != self.method:
             self._refuse(f"gs.BGRL was asked to train {method}", method)
         return recipe, settings
+
+
+class Instant(_OneMethod, method="instant"):
+    """Features and their averages over neighbours: no training. Arguments and methods are those of `Embedder`.
+
+    Example:
+        >>> h = gs.Instant().fit(graph).embed(graph)
+    """
 
 
 class GRACE(_OneMethod, method="grace"):
@@ -504,10 +514,33 @@ def random_init(graph: Graph, recipe: Recipe, *, seed: int, device: str = "auto"
 
 
 def baselines_of(graph: Graph, recipe: Recipe, *, seed: int, device: str = "auto") -> dict[str, Embeddings]:
-    """What trained embeddings are compared with: raw features, if there are any, and an untrained encoder."""
+    """What trained embeddings are compared with: raw features, if any, an untrained encoder, and `instant`."""
     raw = raw_features(graph)
     found: dict[str, Embeddings] = {} if raw is None else {"raw features": raw}
-    return {**found, "random init": random_init(graph, recipe, seed=seed, device=device)}
+    if recipe.method_class.is_trained:
+        found["random init"] = random_init(graph, recipe, seed=seed, device=device)
+        found["instant"] = embed_instantly(graph, recipe, device=device)
+    return found
+
+
+def embed_instantly(graph: Graph, recipe: Recipe | None = None, *, device: str = "auto") -> np.ndarray[Any, Any]:
+    """The embeddings of method `instant`: no training, linear in the graph.
+
+    Args:
+        graph: to fit and embed.
+        recipe: whose features are taken, prepared as it says; None: as the default recipe prepares them.
+        device: "auto", "cpu" or "cuda".
+
+    Returns:
+        (N, D) float32.
+
+    Example:
+        >>> h = embed_instantly(graph)
+    """
+    model = Embedder("instant", device=device)
+    if recipe is not None:
+        model.recipe = Recipe(data=recipe.data)
+    return model.fit(graph, progress=False).embed(graph)
 
 
 def score_links(

@@ -94,6 +94,12 @@ def train_models(
     """Train models of one recipe side by side, or one by several workers. Return what each has logged, in all sessions
     of a run. `prepared` is the graph as their common transform makes it."""
     recipe = models[0].recipe
+    if not recipe.method_class.is_trained:  # it was fitted when it was built
+        for model, run in zip(models, runs, strict=True):
+            if workers.is_first and run is not None:
+                with run.locked():
+                    model.save(run.folder)
+        return [[] for _ in models]
     learned = with_labels_to_learn(training_graphs(prepared, recipe.data.training_graphs), models[0])
     placed = place_graph(learned, recipe, device)
     jobs = []

@@ -7,6 +7,8 @@ A GCN's layers as one pass each over the graph, Z being what a layer's neighbour
     Z_{i+1}  = H_i W_{i+1}                    at once, so that H_i is never held
     H_L      = the embeddings
 
+The columns of `instant` are made likewise, z_k from z_{k-1}.
+
 The numbers are those of a full pass. With a folder, Z and H are memory-mapped files in it, and an interrupted run goes
 on with the missing blocks. Several workers of one host share the blocks, which are the same however many workers there
 are, and so are the bits. Memory: one block, and 12 bytes a node for degrees.
@@ -19,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeGuard
@@ -36,6 +38,7 @@ from graphstrap.io.files import DoneBlocks, make_array_file
 from graphstrap.io.parts import Part
 from graphstrap.nn.encoders.gcn import GCN, Epilogue, standardize
 from graphstrap.nn.encoders.mlp import MLP
+from graphstrap.nn.methods.instant import HopColumns
 from graphstrap.train.parallel.exchange import Answer, Exchange
 from graphstrap.train.parallel.workers import ALONE, Workers
 
@@ -43,11 +46,11 @@ Array = np.ndarray[Any, Any]
 ROWS_PER_BLOCK = 1 << 16
 
 
-def has_layers(encoder: nn.Module) -> TypeGuard[GCN | MLP]:
+def has_layers(encoder: nn.Module) -> TypeGuard[GCN | HopColumns]:
     """Whether this encoder's layers are known here: functions of a node's own row and a sum over neighbours."""
-    return isinstance(encoder, GCN | MLP) and not any(
-        isinstance(module, Epilogue) and module.is_per_graph for module in encoder.layers
-    )
+    if isinstance(encoder, GCN):
+        return not any(isinstance(module, Epilogue) and module.is_per_graph for module in encoder.layers)
+    return isinstance(encoder, HopColumns)
 
 
 @torch.no_grad()
@@ -63,7 +66,9 @@ def embed_layers(
     """(N, D) the encoder's embeddings of a prepared graph, in memory or, as several workers need it, as a memory map in
     `folder`. Of a graph in parts, the (n, D) embeddings of the part's own nodes; every worker calls this."""
     if not has_layers(encoder):
-        raise InputError("layer-wise embedding knows gcn and mlp without a norm over the graph: embed full or sampled")
+        raise InputError(
+            "layer-wise embedding knows instant, and gcn and mlp without a norm over the graph: embed full"
+        )
     encoder.eval()
     if isinstance(graph, Part):
         return PartLayerWork.of(encoder, graph, workers).embed()
@@ -93,7 +98,7 @@ def recalibrate_layers(
 class LayerWork:
     """One encoder's pass through one graph, layer by layer."""
 
-    encoder: GCN | MLP
+    encoder: GCN | HopColumns
     graph: Graph
     device: torch.device
     rows_per_block: int
@@ -102,13 +107,26 @@ class LayerWork:
 
     def embed(self) -> Array:
         """The embeddings."""
+        if isinstance(self.encoder, HopColumns):
+            return self._hops(self.encoder)
         z = self.first()
         for index in range(len(self.encoder.layers)):
             z = self.after(index, z)
         return z
 
+    def _hops(self, encoder: HopColumns) -> Array:
+        parts = [self.first()]
+        for hop in range(1, encoder.num_hops + 1):
+            parts.append(self.make(hop, self.width(hop), partial(self.propagated, parts[-1])))
+
+        def joined(first: int, last: int) -> Tensor:
+            return encoder.join([torch.from_numpy(z[first:last]) for z in parts])
+
+        return self.make(len(parts), encoder.embedding_size, joined)
+
     def recalibrate(self) -> None:
         """Set every batch norm's statistics to those of its inputs."""
+        assert isinstance(self.encoder, GCN)
         z, last = self.first(), len(self.encoder.layers) - 1
         for index, layer in enumerate(self.encoder.layers):
             if isinstance(layer.norm, nn.BatchNorm1d):
@@ -117,21 +135,27 @@ class LayerWork:
                 z = self.after(index, z)
 
     def first(self) -> Array:
-        """Z_1 = X W_1."""
+        """Z_1 = X W_1, or z_0."""
 
         def rows(first: int, last: int) -> Tensor:
-            products = []
-            for t, weight in enumerate(self.encoder.input_weights):
+            encoder, products = self.encoder, []
+            for t, block in enumerate(self.graph.features):
                 begin, end = self.graph.type_offsets[t], self.graph.type_offsets[t + 1]
                 low, high = max(first, begin), min(last, end)
-                if low < high:
-                    products.append(_times(self.graph.features[t], weight, low - begin, high - begin, self.device))
+                if low >= high:
+                    continue
+                if isinstance(encoder, HopColumns):
+                    assert block is not None
+                    products.append(encoder.own_rows(t, take_rows(block, slice(low - begin, high - begin))))
+                else:
+                    products.append(_times(block, encoder.input_weights[t], low - begin, high - begin, self.device))
             return torch.cat(products) if products else torch.empty(0, self.width(0))
 
         return self.make(0, self.width(0), rows)
 
     def after(self, index: int, z: Array) -> Array:
         """What follows a layer: Z of the next one, or H after the last."""
+        assert isinstance(self.encoder, GCN)
         encoder, layer = self.encoder, self.encoder.layers[index]
         weight = None if index + 1 == len(encoder.layers) else encoder.weights[index]
         if weight is not None and encoder.weight_standardization:
@@ -145,6 +169,8 @@ class LayerWork:
 
     def width(self, index: int) -> int:
         """The number of columns: of a layer's Z, or, after the last, of the embeddings."""
+        if isinstance(self.encoder, HopColumns):
+            return self.encoder.num_columns
         if index > len(self.encoder.weights):
             return self.encoder.embedding_size
         return int((self.encoder.weights[index - 1] if index else self.encoder.input_weights[0]).shape[1])
@@ -238,7 +264,7 @@ class PartLayerWork(LayerWork):
     exchange: Exchange
 
     @classmethod
-    def of(cls, encoder: GCN | MLP, part: Part, workers: Workers) -> PartLayerWork:
+    def of(cls, encoder: GCN | HopColumns, part: Part, workers: Workers) -> PartLayerWork:
         """The work of one worker, which all of them begin together."""
         device = next(encoder.parameters()).device
         return cls(encoder, part.own, device, ROWS_PER_BLOCK, workers=workers, part=part, exchange=Exchange(workers))

@@ -23,10 +23,10 @@ from graphstrap.api.embed import choose_way, embed, embed_part, prepare
 from graphstrap.api.layerwise import embed_layers
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
-from graphstrap.graph.blocks import Block, take_rows
 from graphstrap.io.export import ids_path, write_embeddings
 from graphstrap.io.files import atomic_write, os_errors, read_text
 from graphstrap.io.parts import Part
+from graphstrap.nn.methods.instant import append_columns
 from graphstrap.nn.model import Model
 from graphstrap.train.parallel.workers import ALONE, Workers
 
@@ -72,17 +72,19 @@ def write_shards(
         _claim(folder, contents)
     workers.wait()
     h: Any
-    own_columns: Block | None = None  # to be appended here; `embed` has done so itself
+    columns: Any = None  # to be appended here; `embed` and `embed_part` have done so themselves
     if isinstance(prepared, Part):  # all workers must make every layer, so a cut run makes them anew
         h = embed_part(model, prepared, workers=workers, how=how)
-        ids, own_columns = prepared.own_ids, prepared.own.features[0]
+        ids = prepared.own_ids
         counts = np.bincount(prepared.part_of.numpy(), minlength=prepared.num_parts)
         before = int((-(-counts[: prepared.number] // rows_per_shard)).sum())
         numbers: Sequence[tuple[int, int]] = list(enumerate(range(0, len(h), rows_per_shard), before))
     else:
         if how == "layers":
-            work_folder, own_columns = folder / _WORK_FOLDER, prepared.features[0]
-            h = embed_layers(model.method.frozen, prepared, device=device, folder=work_folder, workers=workers)
+            work, own = folder / _WORK_FOLDER, model.own_features
+            h = embed_layers(model.method.frozen, prepared, device=device, folder=work, workers=workers)
+            if own is not None:
+                columns = embed_layers(own, prepared, device=device, folder=work / "own", workers=workers)
         else:
             h = embed(model, graph, device=device, how=how)
         ids = graph.external_ids
@@ -91,9 +93,9 @@ def write_shards(
     for number, first in numbers:
         last = min(first + rows_per_shard, len(ids))
         rows = np.asarray(h[first:last])
-        if model.own_features is not None and own_columns is not None:
-            own = take_rows(own_columns, slice(first, last))
-            rows = model.own_features.append_rows(torch.from_numpy(rows), own).numpy()
+        if columns is not None:
+            beside, weight = torch.from_numpy(columns[first:last]), model.recipe.encoder.own_weight
+            rows = append_columns(torch.from_numpy(rows), beside, weight=weight).numpy()
         width = rows.shape[1]
         path = folder / f"part-{number:05}.{ending}"
         if not path.exists() or (ending == "npy" and not ids_path(path).exists()):

@@ -32,7 +32,7 @@ def fit(
     run: Annotated[Path | None, Option(help="The run folder to make.")] = None,
     edges: o.Edges = None,
     nodes: o.Nodes = None,
-    method: Annotated[str | None, Option(help="The method to train [default: the recipe's, mostly bgrl].")] = None,
+    method: Annotated[str | None, Option(help="The method to train [default: the recipe's, mostly bgrl-cca].")] = None,
     recipe: Annotated[str | None, Option(help="A recipe's name or a TOML file [default: made from the graph].")] = None,
     set_: Annotated[list[str] | None, Option("--set", help="Replace a setting: train.steps=2000.")] = None,
     seed: Annotated[int, Option(help="Fixes weights and views.", min=0)] = 0,
@@ -130,7 +130,9 @@ def fit(
     if several.is_first:
         runs = [Run.open(one) for one in (seed_folders(run) if seeds > 1 else [run])]
         models = "" if seeds == 1 else f"{seeds} models, "
-        print(f"{run}: {models}trained {runs[0].recipe.train.steps} steps{o.last_loss(runs)}")
+        is_trained = runs[0].recipe.method_class.is_trained
+        done = f"trained {runs[0].recipe.train.steps} steps{o.last_loss(runs)}" if is_trained else "nothing to train"
+        print(f"{run}: {models}{done}")
         if any(spread is not None and spread < 0.01 for spread in (one.last_logged("spread") for one in runs)):
             o.note("warning: all nodes are embedded nearly alike: are the features constant, or the graph very small?")
         verb = f"embed {run} --to embeddings.parquet" if seeds == 1 else f"evaluate {run}"

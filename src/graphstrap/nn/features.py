@@ -30,7 +30,6 @@ from graphstrap.graph.blocks import (
     is_bag,
     is_large,
     sample_rows,
-    take_rows,
 )
 from graphstrap.graph.keep import child_seed, hash32
 from graphstrap.ops import propagate
@@ -38,8 +37,6 @@ from graphstrap.ops import propagate
 _NUM_HOPS = 16
 _POSITIVE = 0x7FFF_FFFF_FFFF_FFFF
 _INTEGER = re.compile(r"0|-?[1-9][0-9]*")  # as Python writes it
-_ROWS_AT_ONCE = 1 << 16
-_ROWS_FITTED = 1 << 17  # at most, evenly spaced: more take long and change next to nothing
 _NO_ROOM = (
     "data.structural_columns=always puts columns beside features that are too many to be held at once: "
     "leave it at missing"
@@ -245,65 +242,3 @@ def _id_number(text: str) -> int:
 
 def _describe(sizes: tuple[int, ...]) -> str:
     return " and ".join(f"{size} feature columns" if size else "no features" for size in sizes)
-
-
-@dataclass(frozen=True, eq=False)
-class OwnFeatures:
-    """A node's own features, compressed: averaging hides them where neighbours are unlike each other.
-
-    z          = unit(X) V              V: leading right singular vectors of unit(X) on the training graph
-    embedding  = [unit(h) | w unit(z)]  w: `encoder.own_weight`, usually 1
-
-    BlogCatalog, protocol `paper`: 78.2 without, 92.1 with 64 such columns (docs/LOG.md).
-    """
-
-    basis: Tensor  # (F, K)
-    weight: float = 1.0
-
-    @classmethod
-    def fit(cls, graph: Graph, *, num_columns: int, weight: float = 1.0) -> OwnFeatures:
-        """On a graph whose features are prepared already."""
-        from sklearn.utils.extmath import randomized_svd
-
-        if len(graph.features) != 1 or graph.features[0] is None:
-            raise InputError("encoder.own_features needs a graph with one node type: set it to 0")
-        block = sample_rows(graph.features[0])
-        if block.shape[0] > _ROWS_FITTED:
-            block = take_rows(block, torch.linspace(0, block.shape[0] - 1, _ROWS_FITTED, dtype=torch.float64).long())
-        rows = _unit_rows(block)
-        _, _, basis = randomized_svd(rows, n_components=min(num_columns, *rows.shape), random_state=0)
-        return cls(torch.from_numpy(np.ascontiguousarray(basis.T, dtype=np.float32)), weight)
-
-    def append_to(self, h: Tensor, graph: Graph) -> Tensor:
-        """[unit(h) | w unit(z)]: (N, D + K)."""
-        block = graph.features[0]
-        assert block is not None
-        if not isinstance(block, ScaledMatrix):
-            return self.append_rows(h, take_rows(block, slice(None)))
-        parts = [slice(first, first + _ROWS_AT_ONCE) for first in range(0, graph.num_nodes, _ROWS_AT_ONCE)]
-        return torch.cat([self.append_rows(h[part], block.take(part)) for part in parts])
-
-    def append_rows(self, h: Tensor, x: Features) -> Tensor:
-        """The same for some nodes and the rows of features that are theirs."""
-        z = torch.from_numpy(np.asarray(_unit_rows(x) @ self.basis.numpy(), dtype=np.float32))
-        return torch.cat([F.normalize(h.cpu(), dim=1), self.weight * F.normalize(z, dim=1)], dim=1)
-
-
-def _row_sums(one: Any, other: Any) -> np.ndarray[Any, Any]:
-    product = one.multiply(other) if hasattr(one, "multiply") else one * other
-    return np.asarray(product.sum(axis=1)).ravel()
-
-
-def _unit_rows(block: Features) -> Any:
-    """Rows of length 1, or of zeros, as a SciPy matrix where the features are sparse."""
-    if not isinstance(block, SparseMatrix):
-        dense = block.cpu().numpy()
-        return dense / _not_zero(np.linalg.norm(dense, axis=1, keepdims=True))
-    sparse = block.to_scipy().copy()
-    lengths = np.sqrt(_row_sums(sparse, sparse))
-    sparse.data /= np.repeat(_not_zero(lengths), np.diff(sparse.indptr))
-    return sparse
-
-
-def _not_zero(lengths: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    return np.where(lengths == 0, np.ones_like(lengths), lengths)

@@ -17,8 +17,9 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.graph.many import training_graphs
 from graphstrap.nn.encoders.edges import KnownEdges, edge_size
-from graphstrap.nn.features import FeatureTransform, OwnFeatures, id_numbers
+from graphstrap.nn.features import FeatureTransform, id_numbers
 from graphstrap.nn.methods import Method, build_method
+from graphstrap.nn.methods.instant import HopColumns
 from graphstrap.run.folder import MODEL_FILE, load_state, load_tensors, save_tensors, with_prefix
 from graphstrap.run.recipe import Recipe, parse_recipe
 
@@ -32,7 +33,7 @@ class Model:
     transform: FeatureTransform
     method: Method
     seed: int
-    own_features: OwnFeatures | None = None
+    own_features: HopColumns | None = None  # columns beside the embedding
     num_nodes: int = 0  # of the graph it was trained on
     edge_size: int = 0  # how many numbers its edges have, see `encoders.edge_size`
     num_classes: int = 0  # likewise, where the method learns from labels
@@ -57,9 +58,12 @@ class Model:
         if saved is not None:
             check_shapes(recipe, transform, saved[1], path=saved[0], **sizes)
         method = build_method(recipe, input_sizes=transform.output_sizes, seed=seed, **sizes)
-        own, encoder = None, recipe.encoder
-        if encoder.own_features:
-            own = OwnFeatures.fit(transform(graph), num_columns=encoder.own_features, weight=encoder.own_weight)
+        own = _own_columns(recipe, transform)
+        if own is not None or not method.is_trained:
+            prepared = transform(graph)
+            for one in (own, None if method.is_trained else method):
+                if one is not None:
+                    one.fit(prepared)
         names = class_names(graph) if num_classes else ()
         ids = None if method.has_encoder else _node_ids(graph)
         edges = KnownEdges.of(graph) if recipe.encoder_class.reads_edges else None
@@ -92,9 +96,9 @@ class Model:
         load_state(model.module, dict(earlier.module.state_dict()), Path("the earlier run"))
         edges = earlier.edges if self.edges is not None else None
         data = replace(earlier.recipe.data, training_graphs=self.recipe.data.training_graphs)
-        encoder = replace(self.recipe.encoder, own_features=earlier.recipe.encoder.own_features)
+        before = earlier.recipe.encoder
+        encoder = replace(self.recipe.encoder, own_features=before.own_features, own_hops=before.own_hops)
         recipe, own = replace(self.recipe, data=data, encoder=encoder), earlier.own_features
-        own = None if own is None else replace(own, weight=encoder.own_weight)
         return replace(model, recipe=recipe, transform=earlier.transform, own_features=own, edges=edges)
 
     def prepare(self, graph: Graph) -> Graph:
@@ -115,8 +119,8 @@ class Model:
 
     @property
     def num_own_columns(self) -> int:
-        """Of own features beside the embedding; at most as many as there are features."""
-        return 0 if self.own_features is None else int(self.own_features.basis.shape[1])
+        """Of the columns beside the embedding."""
+        return 0 if self.own_features is None else self.own_features.embedding_size
 
     @property
     def module(self) -> nn.Module:
@@ -128,7 +132,8 @@ class Model:
         tensors = {f"method.{name}": tensor for name, tensor in self.module.state_dict().items()}
         tensors |= {f"transform.{name}": tensor for name, tensor in means_and_scales.items()}
         if self.own_features is not None:
-            tensors["own_features.basis"] = self.own_features.basis
+            tensors["own_features.basis"] = self.own_features.bases[0].data
+            tensors["own_features.mean"] = self.own_features.means[0].data
         if self.node_ids is not None:
             tensors["node_ids"] = self.node_ids
         return tensors, {
@@ -183,10 +188,7 @@ class Model:
         check_shapes(recipe, transform, shapes, path=path, **sizes)
         method = build_method(recipe, input_sizes=transform.output_sizes, seed=info["seed"], **sizes)
         load_state(method, weights, path)
-        basis = tensors.get("own_features.basis")
-        if basis is not None and (basis.dim() != 2 or len(basis) != transform.output_sizes[0]):
-            raise ValueError("the compression of its own features does not fit them")
-        own = None if basis is None else OwnFeatures(basis, recipe.encoder.own_weight)
+        own = _saved_own_columns(recipe, transform, with_prefix(tensors, "own_features."))
         edges = None if info.get("edges") is None else KnownEdges.from_dict(info["edges"])
         if edges is not None and edges.size != sizes["edge_size"]:
             raise ValueError("its edges do not fit their number of columns")
@@ -195,6 +197,31 @@ class Model:
             raise ValueError("its classes do not fit their number")
         ids = tensors.get("node_ids")
         return cls(recipe, transform, method, info["seed"], own, **sizes, class_names=names, node_ids=ids, edges=edges)
+
+
+def _own_columns(recipe: Recipe, transform: FeatureTransform, num_columns: int | None = None) -> HopColumns | None:
+    """What a recipe asks for beside the embedding, not fitted yet; at most as many columns as there are features."""
+    sizes, encoder = transform.output_sizes, recipe.encoder
+    if not encoder.own_features:
+        return None
+    if len(sizes) != 1:
+        raise InputError("encoder.own_features needs a graph with one node type: set it to 0")
+    num_columns = min(encoder.own_features, *sizes) if num_columns is None else num_columns
+    return HopColumns(sizes, num_columns=num_columns, num_hops=encoder.own_hops)
+
+
+def _saved_own_columns(recipe: Recipe, transform: FeatureTransform, tensors: dict[str, Tensor]) -> HopColumns | None:
+    """As a file has them; 0.1 wrote no mean, and fewer columns for a graph of few nodes."""
+    basis = tensors.get("basis")
+    if basis is None:
+        return None
+    mean = tensors.get("mean", torch.zeros(basis.shape[-1]))
+    own = _own_columns(recipe, transform, int(basis.shape[-1]))
+    if own is None or basis.shape != own.bases[0].shape or mean.shape != own.means[0].shape:
+        raise ValueError("the compression of its own features does not fit them")
+    own.bases[0].copy_(basis)
+    own.means[0].copy_(mean)
+    return own
 
 
 def class_names(graph: Graph) -> tuple[str, ...]:

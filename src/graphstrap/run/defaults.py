@@ -26,7 +26,7 @@ from graphstrap.run.recipe import (
     load_recipe,
 )
 
-OWN_COLUMNS = 64
+OWN_COLUMNS, OWN_HOPS = 64, 3
 FEW_NODES, OWN_WEIGHT_OF_FEW = 500, 2.0
 
 
@@ -57,8 +57,10 @@ def choose_recipe(graph: Graph) -> tuple[Recipe, list[str]]:
     return resolve_recipe("default", graph, {})
 
 
-def _recipe_for(s: Statistics, *, norm: str = "batch", encoder: str = "gcn", num_own: int = OWN_COLUMNS) -> Recipe:
-    """What was asked for of these three has a say in the rest."""
+def _recipe_for(
+    s: Statistics, *, norm: str = "batch", encoder: str = "gcn", num_own: int = OWN_COLUMNS, own_hops: int = OWN_HOPS
+) -> Recipe:
+    """What was asked for of these four has a say in the rest."""
     scaling = "row" if s.is_bag else "column"
     mask = 0.5 if s.num_columns >= 200 else 0.3 if s.num_columns >= 30 else 0.1
     drop = 0.5 if s.mean_degree >= 2 else 0.3
@@ -76,9 +78,10 @@ def _recipe_for(s: Statistics, *, norm: str = "batch", encoder: str = "gcn", num
             embedding_size=embedding,
             batch_norm_statistics="recalibrated",
             own_features=own_features,
+            own_hops=own_hops if own_features else 0,
             own_weight=own_weight,
         ),
-        method=METHODS.get("bgrl").Settings(predictor_hidden_size=embedding),
+        method=METHODS.get("bgrl-cca").Settings(predictor_hidden_size=embedding),
         train=TrainRecipe(steps=steps, warmup_steps=steps // 10, learning_rate=rate, log_every=steps // 30),
     )
 
@@ -89,8 +92,10 @@ def resolve_recipe(recipe: str | Recipe, graph: Graph, settings: Mapping[str, An
     if recipe == "default":
         statistics = Statistics.of(training_graphs(graph, settings.get("data.training_graphs", "all")))
         norm, encoder = settings.get("encoder.norm", "batch"), settings.get("encoder.name", "gcn")
-        num_own = settings.get("encoder.own_features", OWN_COLUMNS)
-        recipe = _recipe_for(statistics, norm=norm, encoder=encoder, num_own=num_own)
+        is_trained = METHODS.get(settings.get("method.name", "bgrl-cca")).is_trained
+        num_own = settings.get("encoder.own_features", OWN_COLUMNS if is_trained else 0)
+        own_hops = 0 if settings.get("sampling.by_time") else OWN_HOPS  # an average would be over newer nodes too
+        recipe = _recipe_for(statistics, norm=norm, encoder=encoder, num_own=num_own, own_hops=own_hops)
     elif isinstance(recipe, str):
         recipe = load_recipe(recipe)
     resolved = recipe.with_settings(settings)
@@ -110,6 +115,8 @@ def _reasons(s: Statistics, recipe: Recipe) -> list[str]:
     steps = f"{train.steps} steps at learning rate {train.learning_rate}: change with --set train.steps=N"
     reads_features = method.has_encoder or encoder.own_features
     reasons = [f"features scaled by {recipe.data.feature_scaling}: {kind}"] if reads_features else []
+    if not method.is_trained:
+        return [*reasons, "nothing is trained: the columns are averages of features over neighbours"]
     if method.reads_views:
         reasons += [
             f"feature columns masked with probability {_of_both(views.feature_mask_probs)}: there are "
@@ -117,9 +124,10 @@ def _reasons(s: Statistics, recipe: Recipe) -> list[str]:
             f"edges dropped with probability {_of_both(views.edge_drop_probs)}: {s.mean_degree:.1f} edges a node",
         ]
     if encoder.own_features:
-        num_own = min(encoder.own_features, s.num_columns or num_made, s.num_nodes)
+        num_own = min(encoder.own_features, s.num_columns or num_made)
         twice = f", {encoder.own_weight:g} times as long as the embedding" if encoder.own_weight != 1.0 else ""
-        reasons.append(f"{num_own} columns of own features appended{twice}: neighbours may be unlike each other")
+        hops = f", and averaged over 1 to {encoder.own_hops} hops," if encoder.own_hops else ""
+        reasons.append(f"{num_own} columns of own features{hops} appended{twice}: what need not be learned")
     elif not s.has_own:
         reasons.append("no own features appended: nodes have none, or of several kinds")
     layers = " and ".join(map(str, (*encoder.hidden_sizes, encoder.embedding_size)))

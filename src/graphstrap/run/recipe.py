@@ -25,6 +25,8 @@ METHODS: Registry[Any] = Registry(
     group="graphstrap.methods",
     own={
         "bgrl": "graphstrap.nn.methods.bgrl",
+        "bgrl-cca": "graphstrap.nn.methods.bgrl_cca",
+        "instant": "graphstrap.nn.methods.instant",
         "grace": "graphstrap.nn.methods.grace",
         "gca": "graphstrap.nn.methods.grace",
         "dgi": "graphstrap.nn.methods.dgi",
@@ -104,6 +106,7 @@ class EncoderSettings:
     `hidden_sizes` and `embedding_size` are widths of layers: of one head of each layer for `gat`; of the MLPs' hidden
     layers and of the states for `mpnn`.
     `own_features`: how many columns of the node's own features, compressed, are appended to the embedding; 0 for none.
+    `own_hops`: over how many hops of neighbours the same columns are averaged, each average beside the others.
     `own_weight`: how long their row is beside the embedding's, whose length is 1: more where raw features are better.
     `norm`: over the nodes of a batch, or over a node's columns.
     `batch_norm_decay` is the paper's (0.99 keeps 99 % of the old statistics); 0.01 is how the authors' code reads it.
@@ -114,6 +117,7 @@ class EncoderSettings:
     hidden_sizes: tuple[int, ...] = setting((256,), low=1, high=65536)
     embedding_size: int = setting(128, low=1, high=65536)
     own_features: int = setting(0, low=0, high=4096)
+    own_hops: int = setting(0, low=0, high=16)
     own_weight: float = setting(1.0, low=0.0, high=1000.0)
     norm: str = setting("batch", choices=("batch", "layer", "none"))
     batch_norm_decay: float = setting(0.99, low=0.0, high=1.0)
@@ -205,8 +209,12 @@ class Recipe:
             )
         if self.train.graphs_per_step and not self.method_class.has_encoder:
             raise InputError(f"{self.method.name} knows nodes by number, so it sees all graphs: use graphs_per_step=0")
-        if self.encoder.own_weight != 1.0 and not self.encoder.own_features:
-            raise InputError("encoder.own_weight scales own features, and there are none: set encoder.own_features too")
+        own = self.encoder
+        if (own.own_weight != 1.0 or own.own_hops) and not own.own_features:
+            name = "own_hops" if own.own_hops else "own_weight"
+            raise InputError(f"encoder.{name} is of own features, and there are none: set encoder.own_features too")
+        if own.own_hops and self.sampling.by_time:
+            raise InputError("encoder.own_hops averages over newer nodes too: leave it at 0 with sampling.by_time")
         self.method.check(self)
         self.encoder.check(self)
         _check_sampling(self)

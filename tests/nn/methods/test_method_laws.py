@@ -20,6 +20,7 @@ SPEC = ViewSpec(edge_drop_prob=0.3, feature_mask_prob=0.2)
 CASES: dict[str, dict[str, Any]] = {
     "bgrl": {"method.name": "bgrl"},
     "bgrl with a projector": {"method.name": "bgrl", "method.projector_size": 8},
+    "bgrl-cca": {"method.name": "bgrl-cca"},
     "grace": {"method.name": "grace"},
     "grace with 16 negatives": {"method.name": "grace", "method.num_negatives": 16},
     "gca": {"method.name": "gca", "views.centrality": "degree"},
@@ -36,6 +37,7 @@ LESSONS: dict[str, tuple[dict[str, Any], float, int, float]] = {  # settings, ra
     **dict.fromkeys(CASES, (TWO_LAYERS, 0.01, 60, 10.0)),
     "bgrl": (TWO_LAYERS, 0.01, 100, 5.0),
     "bgrl with a projector": (TWO_LAYERS, 0.01, 100, 5.0),
+    "bgrl-cca": (TWO_LAYERS, 0.01, 100, 5.0),
     "dgi": (ONE_LAYER, 0.003, 200, 5.0),
     "gmi": (ONE_LAYER, 0.01, 100, 1.0),
     "mvgrl": (ONE_LAYER, 0.01, 100, 1.0),

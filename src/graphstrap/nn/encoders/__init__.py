@@ -46,7 +46,8 @@ class Encoder(nn.Module):
         cls, settings: EncoderSettings, input_sizes: Sequence[int], *, edge_size: int, generator: torch.Generator
     ) -> Encoder:
         """The encoder with fresh weights, from its section of a recipe."""
-        apart = ("name", "hidden_sizes", "embedding_size", "own_features", "own_weight", "batch_norm_statistics")
+        beside = ("own_features", "own_hops", "own_weight")
+        apart = ("name", "hidden_sizes", "embedding_size", *beside, "batch_norm_statistics")
         options: dict[str, Any] = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name not in apart}
         if cls.reads_edges:
             options["edge_size"] = edge_size

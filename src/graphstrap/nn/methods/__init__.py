@@ -50,6 +50,7 @@ class Method(nn.Module):
     learns_labels: training labels are part of the loss, so test labels must be kept from it.
     has_encoder: embeds by an encoder; else it learns a vector for each node and knows no others.
     looks_inside_encoder: uses the layers of a GCN one by one.
+    is_trained: learns step by step; else it has a `fit(prepared graph)` that does all there is to do at once.
     compares_roots: its loss needs at least two roots.
     """
 
@@ -61,6 +62,7 @@ class Method(nn.Module):
     learns_labels: ClassVar[bool] = False
     has_encoder: ClassVar[bool] = True
     looks_inside_encoder: ClassVar[bool] = False
+    is_trained: ClassVar[bool] = True
     compares_roots: ClassVar[bool] = False
 
     online: nn.Module

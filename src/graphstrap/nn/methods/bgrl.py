@@ -89,6 +89,11 @@ class BGRL(Method):
             module.requires_grad_(False)
 
     def loss(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, Stats]:
+        loss, (h_1, _) = self.bootstrap(batch, views)
+        return loss, {"embedding": h_1.detach()}
+
+    def bootstrap(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """The loss, and the online embeddings of both views."""
         view_1, view_2 = views
         h_1, t_1 = self.online.encode_both(self.target, batch, view_1)  # (N, D) each
         h_2, t_2 = self.online.encode_both(self.target, batch, view_2)
@@ -96,7 +101,7 @@ class BGRL(Method):
         q_2 = self.predictor(self.online_projector(batch.roots_of(h_2)))
         z_1 = average_over_neighbours(batch, self.target_projector(batch.roots_of(t_1)), num_hops=self.target_hops)
         z_2 = average_over_neighbours(batch, self.target_projector(batch.roots_of(t_2)), num_hops=self.target_hops)
-        return bootstrap_loss(q_1, z_2) + bootstrap_loss(q_2, z_1), {"embedding": h_1.detach()}
+        return bootstrap_loss(q_1, z_2) + bootstrap_loss(q_2, z_1), (h_1, h_2)
 
     @torch.no_grad()
     def after_step(self, step: int | Tensor) -> None:
