@@ -80,11 +80,11 @@ class EdgeList(Movable):
 
     source: Tensor
     target: Tensor
-    types: Tensor | None
-    weights: Tensor | None
-    times: Tensor | None
-    columns: Tensor | None
     is_reverse: Tensor  # False for edges that were given
+    types: Tensor | None = None
+    weights: Tensor | None = None
+    times: Tensor | None = None
+    columns: Tensor | None = None
 
     @classmethod
     def of(cls, source: Any, target: Any, *, types: Any, weights: Any, times: Any, columns: Any) -> EdgeList:

@@ -203,16 +203,11 @@ def _sorted_chunks(
 
 
 def _edge_list(layout: Layout, columns: dict[str, Array]) -> EdgeList:
-    arrays = {name: torch.from_numpy(array[columns["row"]]) for name, array in layout.edge_arrays.items()}
-    return EdgeList(
-        source=torch.from_numpy(columns["source"]),
-        target=torch.from_numpy(columns["target"]),
-        types=torch.from_numpy(columns["type"].astype(np.int64)) if layout.edge_type_names else None,
-        weights=arrays.get("edge_weights"),
-        times=arrays.get("edge_times"),
-        columns=arrays.get("edge_columns"),
-        is_reverse=torch.from_numpy(columns["is_reverse"]),
-    )
+    arrays = {name.removeprefix("edge_"): array[columns["row"]] for name, array in layout.edge_arrays.items()}
+    if layout.edge_type_names:
+        arrays["types"] = columns["type"].astype(np.int64)
+    arrays |= {name: columns[name] for name in ("source", "target", "is_reverse")}
+    return EdgeList(**{name: torch.from_numpy(array) for name, array in arrays.items()})
 
 
 class _StartWriter:
