@@ -188,17 +188,11 @@ def encode(x: Tensor, *, scale: Tensor, offset: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class ScaledMatrix(Movable):
-    """A matrix that stays as it is stored; each row that is read is the row that scaling the whole would have given.
+    """A matrix that stays as it is stored; each row that is read is the row that scaling the whole would have given."""
 
-    Args:
-        raw: the matrix as it is kept.
-        scaling: "row" for x / sum |x|, a row of zeros staying zero; "column" for (x - mean) / scale; or "none".
-        mean, scale: (F,) for "column".
-    """
-
-    raw: Raw
-    scaling: str
-    mean: Tensor | None = None
+    raw: Raw  # the matrix as it is kept
+    scaling: str  # "row" for x / sum |x|, a row of zeros staying zero; "column" for (x - mean) / scale; or "none"
+    mean: Tensor | None = None  # (F,) for "column", as is the scale
     scale: Tensor | None = None
 
     @property

@@ -29,20 +29,14 @@ _NAMES_ELSEWHERE = {"y": "labels", "edge_attr": "edge_columns", "weight": "edge_
 
 @dataclass(frozen=True)
 class Cleaning:
-    """What was done to the edges on the way in, and what may be wrong with their ids.
+    """What was done to the edges on the way in, and what may be wrong with their ids."""
 
-    Args:
-        num_edges_given: all edges, also those that name an unknown node.
-        num_unknown_dropped: edges that name a node which the nodes table lacks.
-        num_ids_in_both: ids in both id columns, where these have names as of nodes of two kinds.
-    """
-
-    num_edges_given: int = 0
+    num_edges_given: int = 0  # also those that name an unknown node
     num_self_loops_dropped: int = 0
     num_duplicates_merged: int = 0
     num_reverse_edges_added: int = 0
-    num_unknown_dropped: int = 0
-    num_ids_in_both: int = 0
+    num_unknown_dropped: int = 0  # that name a node which the nodes table lacks
+    num_ids_in_both: int = 0  # where the id columns have names as of nodes of two kinds
 
     @classmethod
     def of(cls, *, num_given: int, num_loops: int, num_distinct: int, num_edges: int) -> Cleaning:
@@ -80,11 +74,11 @@ class EdgeList(Movable):
 
     source: Tensor
     target: Tensor
-    types: Tensor | None
-    weights: Tensor | None
-    times: Tensor | None
-    columns: Tensor | None
     is_reverse: Tensor  # False for edges that were given
+    types: Tensor | None = None
+    weights: Tensor | None = None
+    times: Tensor | None = None
+    columns: Tensor | None = None
 
     @classmethod
     def of(cls, source: Any, target: Any, *, types: Any, weights: Any, times: Any, columns: Any) -> EdgeList:

@@ -20,17 +20,8 @@ import torch
 from torch import Tensor
 
 from graphstrap.errors import InputError
+from graphstrap.graph import edge_list
 from graphstrap.graph.blocks import Block, Features, Movable, SparseMatrix, block_tensors, readable, row_starts
-from graphstrap.graph.edge_list import (
-    Cleaning,
-    EdgeList,
-    as_labels,
-    as_numbers,
-    check_names,
-    clean_edges,
-    count_nodes,
-    numbers_as_names,
-)
 from graphstrap.graph.keep import fingerprint_of
 
 SPLITS = ("train", "val", "test")
@@ -109,7 +100,7 @@ class Graph(Movable):
     hop_offsets: tuple[int, ...] = ()
     missing_degrees: Tensor | None = None
     feature_names: tuple[str, ...] | None = None
-    cleaning: Cleaning = field(default_factory=Cleaning)
+    cleaning: edge_list.Cleaning = field(default_factory=edge_list.Cleaning)
     name: str = "graph"
 
     def __post_init__(self) -> None:
@@ -299,23 +290,23 @@ class Graph(Movable):
         `duplicates="keep"` every edge gets a reverse. Edge types without names are called by their numbers.
         `graph.cleaning` says what was done.
         """
-        check_names(rest, known={"x", *(one.name for one in fields(cls))})
-        edges = EdgeList.of(
+        edge_list.check_names(rest, known={"x", *(one.name for one in fields(cls))})
+        edges = edge_list.EdgeList.of(
             source, target, types=edge_types, weights=edge_weights, times=edge_times, columns=edge_columns
         )
         x = as_features(x)
         if edges.types is not None and not edge_type_names:
-            edge_type_names = numbers_as_names(edges.types)
+            edge_type_names = edge_list.numbers_as_names(edges.types)
         num_rows = max(0 if x is None else x.shape[0], 0 if labels is None else len(labels))
-        num_nodes = count_nodes(edges, num_nodes, num_rows=num_rows)
-        edges, edge_type_names, cleaning = clean_edges(
+        num_nodes = edge_list.count_nodes(edges, num_nodes, num_rows=num_rows)
+        edges, edge_type_names, cleaning = edge_list.clean_edges(
             edges, edge_type_names, num_nodes, directed=directed, self_loops=self_loops, duplicates=duplicates
         )
         return cls(
             indptr=row_starts(torch.bincount(edges.target, minlength=num_nodes)),
             indices=edges.source.to(torch.int32 if num_nodes < 2**31 else torch.int64),
             features=rest.pop("features", (x,)),
-            labels=None if labels is None else as_labels(labels),
+            labels=None if labels is None else edge_list.as_labels(labels),
             edge_types=edges.types,
             edge_type_names=edge_type_names,
             edge_weights=edges.weights,
@@ -379,7 +370,7 @@ def as_features(x: Any) -> Features | None:
         return x
     if hasattr(x, "tocsr"):
         return SparseMatrix.from_scipy(x)
-    dense = as_numbers("x", x, fix="turn text into numbers, or leave its columns out", dtype=torch.float32)
+    dense = edge_list.as_numbers("x", x, fix="turn text into numbers, or leave its columns out", dtype=torch.float32)
     if dense.dim() != 2:
         raise InputError(f"x takes a row of numbers for each node, got shape {tuple(dense.shape)}")
     return dense

@@ -289,17 +289,11 @@ def make_array_file(path: Path, shape: tuple[int, int]) -> np.memmap[Any, Any]:
 
 @dataclass(frozen=True)
 class DoneBlocks:
-    """Which blocks of an array on disk are computed, so that a cut run goes on with the others.
-
-    Args:
-        folder: where the arrays are.
-        number: of the array; every worker has a file of its own for it.
-        identity: what must not have changed since the array was begun, as JSON.
-    """
+    """Which blocks of an array on disk are computed, so that a cut run goes on with the others."""
 
     folder: Path
-    number: int
-    identity: list[Any]
+    number: int  # of the array; every worker has a file of its own for it
+    identity: list[Any]  # what must not have changed since the array was begun, as JSON
 
     def is_begun(self, array: Path) -> bool:
         """Whether an earlier run of the same model on the same graph made the array."""

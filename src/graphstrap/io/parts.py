@@ -63,26 +63,18 @@ class Part(Graph):
 
     As a Graph it has the numbers and names of the whole, and no edges: `features` are samples, `labels` the classes
     that training nodes have.
-
-    Args:
-        number: of the part; `num_parts` there are.
-        part_of: (N,) the part of each node.
-        own: the rows of its own nodes; `own.node_ids` are their numbers, and `own.indices` numbers of the whole.
-        first_edges: (n,) the id of the first edge of each row.
-        time_codes, source_time_codes: (n,) and (e,), None where nodes have no times.
-        hot: the nodes that most edges come from, the busiest first.
     """
 
     sizes: tuple[int, int, int]  # nodes, edges and classes of the whole
     number: int
     num_parts: int
     num_relations: int
-    part_of: Tensor
-    own: Graph
-    first_edges: Tensor
-    time_codes: Tensor | None
-    source_time_codes: Tensor | None
-    hot: Tensor
+    part_of: Tensor  # (N,)
+    own: Graph  # the rows of its own nodes; `own.node_ids` are their numbers, and `own.indices` numbers of the whole
+    first_edges: Tensor  # (n,) the id of the first edge of each row
+    time_codes: Tensor | None  # (n,) None where nodes have no times
+    source_time_codes: Tensor | None  # (e,)
+    hot: Tensor  # the nodes that most edges come from, the busiest first
     whole_fingerprint: str
 
     def __post_init__(self) -> None:

@@ -34,23 +34,14 @@ NUMBERED = "CREATE TABLE numbered (row BIGINT, source BIGINT, target BIGINT, typ
 
 @dataclass(frozen=True)
 class PrepareOptions:
-    """How to make a store.
+    """How to make a store."""
 
-    Args:
-        memory_bytes: the cap, for the whole process.
-        threads: of DuckDB; None for as many as there are cores.
-        feature_dtype: fp32, fp16, bf16 or uint8.
-        pca: project blocks with more columns on so many directions.
-        derive_features: give node types without features the mean of their neighbours.
-        overwrite: replace a store that is there.
-    """
-
-    memory_bytes: int = 4 * 10**9
-    threads: int | None = None
-    feature_dtype: str = "fp32"
-    pca: int | None = None
-    derive_features: bool = False
-    overwrite: bool = False
+    memory_bytes: int = 4 * 10**9  # the cap, for the whole process
+    threads: int | None = None  # of DuckDB; None for as many as there are cores
+    feature_dtype: str = "fp32"  # fp32, fp16, bf16 or uint8
+    pca: int | None = None  # project blocks with more columns on so many directions
+    derive_features: bool = False  # give node types without features the mean of their neighbours
+    overwrite: bool = False  # replace a store that is there
 
     def __post_init__(self) -> None:
         check_feature_dtype(self.feature_dtype)
@@ -76,27 +67,20 @@ class PrepareOptions:
 
 @dataclass
 class Layout:
-    """What a reader has found.
+    """What a reader has found."""
 
-    Args:
-        source: where the edges come from, for messages.
-        node_arrays: labels, splits, times and ids by their names in a store, in an array or several.
-        raw_features: of each node type, perhaps memory-mapped.
-        edge_arrays: weights, times and columns of the edges by their names in a store; `numbered.row` counts them.
-    """
-
-    source: str
+    source: str  # where the edges come from, for messages
     name: str = "graph"
     node_types: tuple[str, ...] = ("node",)
     type_offsets: tuple[int, ...] = ()
     class_names: tuple[str, ...] | None = None
     feature_names: tuple[str, ...] | None = None
-    node_arrays: dict[str, list[Array]] = field(default_factory=dict)
-    raw_features: list[Array | None] = field(default_factory=list)
+    node_arrays: dict[str, list[Array]] = field(default_factory=dict)  # labels, ids, ...: each one array or several
+    raw_features: list[Array | None] = field(default_factory=list)  # of each node type, perhaps memory-mapped
     directed: bool = False
     edge_type_names: tuple[str, ...] = ()
     edge_column_names: tuple[str, ...] = ()
-    edge_arrays: dict[str, Array] = field(default_factory=dict)
+    edge_arrays: dict[str, Array] = field(default_factory=dict)  # weights, ...: `numbered.row` counts their rows
     num_unknown: int = 0
     num_ids_in_both: int = 0
 
@@ -203,16 +187,11 @@ def _sorted_chunks(
 
 
 def _edge_list(layout: Layout, columns: dict[str, Array]) -> EdgeList:
-    arrays = {name: torch.from_numpy(array[columns["row"]]) for name, array in layout.edge_arrays.items()}
-    return EdgeList(
-        source=torch.from_numpy(columns["source"]),
-        target=torch.from_numpy(columns["target"]),
-        types=torch.from_numpy(columns["type"].astype(np.int64)) if layout.edge_type_names else None,
-        weights=arrays.get("edge_weights"),
-        times=arrays.get("edge_times"),
-        columns=arrays.get("edge_columns"),
-        is_reverse=torch.from_numpy(columns["is_reverse"]),
-    )
+    arrays = {name.removeprefix("edge_"): array[columns["row"]] for name, array in layout.edge_arrays.items()}
+    if layout.edge_type_names:
+        arrays["types"] = columns["type"].astype(np.int64)
+    arrays |= {name: columns[name] for name in ("source", "target", "is_reverse")}
+    return EdgeList(**{name: torch.from_numpy(array) for name, array in arrays.items()})
 
 
 class _StartWriter:

@@ -155,16 +155,14 @@ def through_ogb(name: str) -> Download:
 
         dataset = NodePropPredDataset(name=name, root=str(folder))
         (graph, labels), split = dataset[0], dataset.get_idx_split()
-        masks = {part: torch.zeros(int(graph["num_nodes"]), dtype=torch.bool) for part in ("train", "valid", "test")}
-        for part, mask in masks.items():
-            mask[torch.as_tensor(split[part])] = True
-        years = graph.get("node_year")
+        num_nodes, years = int(graph["num_nodes"]), graph.get("node_year")
+        masks = [np.isin(np.arange(num_nodes), split[part]) for part in ("train", "valid", "test")]
         return Graph.from_edges(
             *graph["edge_index"],
-            num_nodes=int(graph["num_nodes"]),
+            num_nodes=num_nodes,
             x=graph["node_feat"],
             labels=torch.as_tensor(labels).reshape(-1).long(),
-            splits=splits_from_masks(*masks.values(), num_nodes=int(graph["num_nodes"])),
+            splits=splits_from_masks(*masks, num_nodes=num_nodes),
             node_times=None if years is None else torch.as_tensor(years).reshape(-1),
         )
 
@@ -232,20 +230,19 @@ def read_ppi(folder: str | os.PathLike[str]) -> Graph:
     if len({features.shape[1:] + labels.shape[1:] for features, labels, *_ in splits}) > 1:
         raise InputError(f"{folder}: train, valid and test have different numbers of features or labels")
     features, labels, graph_ids, edges = zip(*splits, strict=True)
-    graph_sizes: list[int] = []
-    names: list[str] = []
-    for split, ids in zip(_PPI_SPLITS, graph_ids, strict=True):
-        for graph, size in zip(*np.unique(ids, return_counts=True), strict=True):  # its nodes are side by side
-            graph_sizes.append(int(size))
-            names += [f"{split}-{graph}/{place}" for place in range(size)]
+    graphs = [
+        (f"{split}-{graph}", int(size))  # its nodes are side by side
+        for split, ids in zip(_PPI_SPLITS, graph_ids, strict=True)
+        for graph, size in zip(*np.unique(ids, return_counts=True), strict=True)
+    ]
     return Graph.from_edges(
         *np.concatenate([links + offset for links, offset in zip(edges, offsets[:-1], strict=True)], axis=1),
         num_nodes=num_nodes,
         x=np.concatenate(features),
         labels=np.concatenate(labels),
         splits=splits_from_masks(member == 0, member == 1, member == 2, num_nodes=num_nodes),
-        graph_offsets=tuple(accumulate(graph_sizes, initial=0)),
-        ids=np.array(names, dtype=np.str_),
+        graph_offsets=tuple(accumulate((size for _, size in graphs), initial=0)),
+        ids=np.array([f"{graph}/{place}" for graph, size in graphs for place in range(size)], dtype=np.str_),
         name="ppi",
     )
 

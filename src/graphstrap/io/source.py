@@ -78,10 +78,9 @@ class Source:
 
     def load(self) -> Graph:
         self._check_files()
-        if self.edges is not None:
-            graph = read_tables(self.edges, self.nodes, options=self.options)
+        if self.dataset is None:
+            graph = read_tables(str(self.edges), self.nodes, options=self.options)
         else:
-            assert self.dataset is not None
             graph = load(self.dataset)
         return graph if self.fold is None else self.fold(graph)
 

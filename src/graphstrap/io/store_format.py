@@ -219,7 +219,8 @@ class StoreInfo:
         kind = "dense" if prefix == "sample" and kind == "quantised" else kind
         members = [self.open_tensor(f"{name}.{member}") for member in _MEMBERS[kind]]
         if kind == "sparse":
-            return SparseMatrix(members[0], members[1], members[2], columns)
+            indptr, indices, values = members
+            return SparseMatrix(indptr, indices, values, columns)
         values = self.open_tensor(name)
         return QuantisedMatrix(values, *members) if kind == "quantised" else values
 

@@ -36,27 +36,13 @@ import torch
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph, Splits
 from graphstrap.graph.graph import SPLITS
+from graphstrap.io import values
 from graphstrap.io.arrays import Array
 from graphstrap.io.columns import EdgeColumns, NodeColumns, TableOptions, choose_node_columns, open_tables
 from graphstrap.io.database import Connection, Table, TableCopy, connect, fetch_one, open_table, quote_name, quote_text
 from graphstrap.io.ids import NodeIds, count_doubtful_ids, load_ids, number_edges
 from graphstrap.io.prepare import Layout, PrepareOptions, make_store
 from graphstrap.io.store_format import Report, StoreBuilder
-from graphstrap.io.values import (
-    bad_cell,
-    check_cells,
-    check_kinds,
-    code_names,
-    feature_names,
-    find_feature_kinds,
-    read_codes,
-    read_columns,
-    read_matrix,
-    read_times,
-    take_columns,
-    time_expression,
-    used_columns,
-)
 
 __all__ = ["TableOptions", "prepare_tables", "read_tables"]
 
@@ -203,9 +189,9 @@ def read_layout(
     layout.num_ids_in_both = count_doubtful_ids(edges, nodes)
     node_code = edge_code = None
     if nodes is not None and nodes.type is not None:
-        layout.node_types, node_code = code_names(nodes.table, nodes.type)
+        layout.node_types, node_code = values.code_names(nodes.table, nodes.type)
     if edges.type is not None:
-        layout.edge_type_names, edge_code = code_names(edges.table, edges.type)
+        layout.edge_type_names, edge_code = values.code_names(edges.table, edges.type)
     layout.num_unknown = number_edges(
         edges,
         nodes,
@@ -218,7 +204,7 @@ def read_layout(
     if edges.type is not None:
         (row,) = fetch_one(edges.table.connection, "SELECT min(row) FROM numbered WHERE type < 0")
         if row is not None:
-            raise bad_cell(edges.table, edges.type, row=row, wanted="an edge type: fix the cell")
+            raise values.bad_cell(edges.table, edges.type, row=row, wanted="an edge type: fix the cell")
     if nodes is None:
         layout.type_offsets, step = (0, ids.count), job.chunk_bytes // 512
         for begin in range(0, ids.count, step):
@@ -231,8 +217,8 @@ def read_layout(
     for rows, _, end in edges.table.slices(max(1, job.max_edges // (1 + len(edges.numbers))), num_rows):
         arrays = read_rows(rows, readers)
         names = list(arrays)
-        for name, values in arrays.items():
-            kept.append(name, values)
+        for name, array in arrays.items():
+            kept.append(name, array)
         report("reading edge columns", end / num_rows)
     layout.edge_arrays = {name: kept.appended(name) for name in names}
     return layout
@@ -260,29 +246,29 @@ def _read_nodes(
     """What the table of nodes has, type by type; `code` is the SQL of a node's type."""
     table, types = nodes.table, range(len(layout.node_types))
     layout.class_names, readers = node_readers(nodes)
-    kinds = find_feature_kinds(table, nodes.features)
-    used = used_columns(table, kinds, code, len(types))
+    kinds = values.find_feature_kinds(table, nodes.features)
+    used = values.used_columns(table, kinds, code, len(types))
     widths: list[dict[str, int]] = [{} for _ in types]
     counts, names = np.zeros(len(types), dtype=np.int64), set[str]()
     step = max(1, chunk_bytes // (512 + 48 * _width(table, kinds)))  # an id, and what becomes of it, is up to 512 bytes
     for rows, begin, end in table.slices(step, ids.count):
         rows_by_type = [np.arange(end - begin)]
         if code is not None:
-            codes = read_codes(rows, code)
-            check_cells(rows, str(nodes.type), is_good=codes >= 0, wanted="a node type")
+            codes = values.read_codes(rows, code)
+            values.check_cells(rows, str(nodes.type), is_good=codes >= 0, wanted="a node type")
             rows_by_type = [np.flatnonzero(codes == t) for t in types]
         counts += [len(of_type) for of_type in rows_by_type]
         arrays = read_rows(rows, readers) | {"ids": ids.read(begin, end)}
         names |= set(arrays)
-        for name, values in arrays.items():
+        for name, array in arrays.items():
             for t, of_type in enumerate(rows_by_type):
-                kept.append(f"{name}.of.{t}", values[of_type])
-        columns = read_columns(rows, kinds)
+                kept.append(f"{name}.of.{t}", array[of_type])
+        columns = values.read_columns(rows, kinds)
         wanted = [
             [column for column in columns if column.name in some] if len(of_type) else []
             for some, of_type in zip(used, rows_by_type, strict=True)
         ]
-        for t, blocks in enumerate(take_columns(rows, wanted, rows_by_type)):
+        for t, blocks in enumerate(values.take_columns(rows, wanted, rows_by_type)):
             for name, block in blocks.items():
                 width = widths[t].setdefault(name, block.shape[1])
                 if block.shape[1] != width:
@@ -295,7 +281,7 @@ def _read_nodes(
         report("reading nodes", end / ids.count)
     layout.node_arrays = {name: [kept.appended(f"{name}.of.{t}") for t in types] for name in names}
     layout.raw_features = [kept.appended(f"raw.{t}") if widths[t] else None for t in types]
-    layout.feature_names = (feature_names(widths[0]) or None) if len(types) == 1 else None
+    layout.feature_names = (values.feature_names(widths[0]) or None) if len(types) == 1 else None
     layout.type_offsets = (0, *np.cumsum(counts).tolist())
 
 
@@ -304,7 +290,7 @@ def _width(table: Table, kinds: dict[str, str]) -> int:
     if not isinstance(table, TableCopy):
         return 0
     first, _, _ = next(table.slices(_FIRST_ROWS, _FIRST_ROWS))
-    lengths = [column.lengths for column in read_columns(first, kinds)]
+    lengths = [column.lengths for column in values.read_columns(first, kinds)]
     return sum(1 if length is None else int(length.max(initial=1)) for length in lengths)
 
 
@@ -312,20 +298,20 @@ def edge_readers(columns: EdgeColumns) -> list[Reader]:
     """What reads weights, times and numeric columns of edges, by their names in a Graph."""
     table, readers = columns.table, list[Reader]()
     if (weight := columns.weight) is not None:
-        kinds_of_weight = check_kinds(table, (weight,))
+        kinds_of_weight = values.check_kinds(table, (weight,))
         readers.append(lambda rows: {"edge_weights": _read_weights(rows, weight, kinds_of_weight)})
     if (time := columns.time) is not None:
-        expression = time_expression(table, time)
-        readers.append(lambda rows: {"edge_times": read_times(rows, time, expression)})
-    if kinds := check_kinds(table, columns.numbers):
-        readers.append(lambda rows: {"edge_columns": read_matrix(rows, kinds)})
+        expression = values.time_expression(table, time)
+        readers.append(lambda rows: {"edge_times": values.read_times(rows, time, expression)})
+    if kinds := values.check_kinds(table, columns.numbers):
+        readers.append(lambda rows: {"edge_columns": values.read_matrix(rows, kinds)})
     return readers
 
 
 def _read_weights(table: Table, name: str, kinds: dict[str, str]) -> Array:
     """(N,) weights from 0 up."""
-    weights = read_matrix(table, kinds)[:, 0]
-    check_cells(table, name, is_good=weights >= 0, wanted="a weight from 0 up")
+    weights = values.read_matrix(table, kinds)[:, 0]
+    values.check_cells(table, name, is_good=weights >= 0, wanted="a weight from 0 up")
     return weights
 
 
@@ -337,21 +323,21 @@ def node_readers(columns: NodeColumns) -> tuple[tuple[str, ...] | None, list[Rea
     """The names of the classes, and what reads labels, splits and times of nodes, by their names in a store."""
     table, class_names, readers = columns.table, None, list[Reader]()
     if columns.label is not None:
-        class_names, label_code = code_names(table, columns.label)
+        class_names, label_code = values.code_names(table, columns.label)
         _check_classes(table, columns.label, class_names)
-        readers.append(lambda rows: {"labels": read_codes(rows, label_code)})
+        readers.append(lambda rows: {"labels": values.read_codes(rows, label_code)})
     if columns.split is not None:
-        values, split_code = code_names(table, columns.split)
-        split_of_code = _split_names(table, columns.split, values=values)
+        names, split_code = values.code_names(table, columns.split)
+        split_of_code = _split_names(table, columns.split, names)
 
         def read_splits(rows: Table) -> dict[str, Array]:
-            splits = split_of_code[read_codes(rows, split_code)]
+            splits = split_of_code[values.read_codes(rows, split_code)]
             return {name: (splits == name)[:, None] for name in SPLITS}
 
         readers.append(read_splits)
     if (time := columns.time) is not None:
-        expression = time_expression(table, time)
-        readers.append(lambda rows: {"node_times": read_times(rows, time, expression)})
+        expression = values.time_expression(table, time)
+        readers.append(lambda rows: {"node_times": values.read_times(rows, time, expression)})
     return class_names, readers
 
 
@@ -363,13 +349,15 @@ def _check_classes(table: Table, name: str, class_names: tuple[str, ...]) -> Non
         raise InputError(f"column {name!r} of {table.name} has {what}: {fix}")
 
 
-def _split_names(table: Table, name: str, *, values: tuple[str, ...]) -> Array:
+def _split_names(table: Table, name: str, given: tuple[str, ...]) -> Array:
     """The split that each value of a split column names, then "" for an empty cell."""
-    splits = [_SPLIT_OF_VALUE.get(value.strip().lower(), "?") for value in values]
-    wrong = [quote_text(value) for value, split in zip(values, splits, strict=True) if split == "?"]
+    splits = [_SPLIT_OF_VALUE.get(value.strip().lower(), "?") for value in given]
+    wrong = [quote_text(value) for value, split in zip(given, splits, strict=True) if split == "?"]
     if wrong:
         row = table.first_row(f"CAST({quote_name(name)} AS VARCHAR) IN ({', '.join(wrong)})")
-        raise bad_cell(table, name, row=row, wanted="one of train, val, valid, validation, test or empty: fix the cell")
+        raise values.bad_cell(
+            table, name, row=row, wanted="one of train, val, valid, validation, test or empty: fix the cell"
+        )
     return np.array([*splits, ""])
 
 

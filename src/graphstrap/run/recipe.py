@@ -299,9 +299,7 @@ _REGISTRIES: dict[str, Registry[Any]] = {"encoder": ENCODERS, "method": METHODS}
 _NAME_RULES = {section: {f.name: f.metadata for f in fields(SECTIONS[section])}["name"] for section in _REGISTRIES}
 
 
-@cache
-def _kinds(section: Any) -> dict[str, Any]:
-    return get_type_hints(section)
+_kinds = cache(get_type_hints)  # of the settings of a section's class
 
 
 def _names(section: Any) -> list[str]:
