@@ -29,7 +29,7 @@ from graphstrap.nn.methods.semi_supervised import training_labels
 from graphstrap.nn.model import Model
 from graphstrap.train.batches import Prefetcher, make_sampler, place_graph, sampler_flags
 from graphstrap.train.parallel.exchange import Exchange, PartGatherer
-from graphstrap.train.parallel.part_sampler import PartSampler
+from graphstrap.train.parallel.part_batches import PartSampler
 from graphstrap.train.parallel.workers import Workers
 from graphstrap.train.sampling.subgraph import Gatherer
 
