@@ -44,10 +44,7 @@ _RECEIVER_STREAM, _GIVER_STREAM = child_seed(0, 3), child_seed(0, 4)
 
 @dataclass(frozen=True)
 class GCNSettings(EncoderSettings):
-    """`bias`: whether one is added in front of a norm that is not batch norm, as in the authors' code. The paper's
-    equations have none, and a high rate makes it outgrow small features, alike for all nodes.
-    `linear_end`: no norm and no PReLU after the last layer. `norm` "graph": over all nodes and columns of each graph.
-    """
+    """What `GCN` takes, below."""
 
     name: str = "gcn"
     norm: str = setting("batch", choices=("batch", "layer", "graph", "none"))
@@ -66,7 +63,8 @@ class GCN(Encoder):
         layer_sizes: output width of every layer; the last one is the embedding's.
         norm: "batch", "layer", "graph" (layer norm over all nodes and columns of each graph) or "none".
         weight_standardization: centre and scale each column of every weight but the first (Qiao et al., 2019).
-        bias: add one in front of the norm, as the authors' code does; the paper's equation, above, has none.
+        bias: add one in front of a norm that is not batch norm, as the authors' code does; the paper's equation, above,
+            has none, and a high rate makes it outgrow small features, alike for all nodes.
         linear_end: no norm and no PReLU after the last layer, only a bias.
         batch_norm_decay: how much of the old running statistics a step keeps, as in the paper (PyTorch's `momentum`
             is 1 - decay).

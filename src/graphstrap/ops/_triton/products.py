@@ -170,19 +170,15 @@ class HotColumns:
     cold: SparseMatrix  # (N, F): the other entries, columns numbered as before
 
 
-def _choose(features: SparseMatrix) -> Tensor:
-    """The most frequent columns, as many as pass the mark, rounded to a multiple."""
+@once
+def hot_columns(features: SparseMatrix, dtype: torch.dtype) -> HotColumns:
+    """The features cut in two, the table in the product's type: of the most frequent columns, as many as pass the mark,
+    rounded to a multiple."""
     counts = torch.bincount(features.indices, minlength=features.num_columns)
     wanted = int((counts > HOT_FROM * features.shape[0]).sum())
     rounded = min((wanted + _MULTIPLE // 2) // _MULTIPLE * _MULTIPLE, features.num_columns // _MULTIPLE * _MULTIPLE)
     most_frequent = torch.sort(counts, descending=True, stable=True).indices
-    return torch.sort(most_frequent[:rounded]).values
-
-
-@once
-def hot_columns(features: SparseMatrix, dtype: torch.dtype) -> HotColumns:
-    """The features cut in two, the table in the product's type."""
-    hot = _choose(features)
+    hot = torch.sort(most_frequent[:rounded]).values
     place = torch.full((features.num_columns,), -1, device=features.device)
     place[hot] = torch.arange(len(hot), device=features.device)
     places = place[features.indices]

@@ -122,12 +122,11 @@ def check_parts(part: Graph, recipe: Recipe, workers: Workers) -> None:
 class PartPrefetcher(Prefetcher):
     """`Prefetcher` whose `close` finishes what was begun, for those who wait for it."""
 
+    _start = BackgroundThread
+
     def __init__(self, make: Callable[[int], Graph], exchange: Exchange, **options: Any) -> None:
         super().__init__(make, **options)
         self._exchange = exchange
-
-    def _start(self) -> BackgroundThread:
-        return BackgroundThread()
 
     def close(self) -> None:
         wait(self._waiting.values(), timeout=_SECONDS_TO_FINISH)  # what failed has failed for nobody any more
