@@ -44,7 +44,6 @@ def make_step(method: Method, graph: Graph, *, recipe: Recipe, seed: int) -> Eag
     """A captured step on CUDA, an eager one elsewhere or where GRAPHSTRAP_CAPTURE=0 asks for it. Steps on sampled
     batches, on some of many graphs, or by an encoder that was added, differ in shape, and a CUDA graph cannot: they are
     eager."""
-    is_cuda = graph.device.type == "cuda"
     if recipe.sampling.fan_outs:
         device = next(method.parameters()).device
         batches = make_batches(graph, recipe=recipe, seed=seed, device=device)
@@ -57,10 +56,10 @@ def make_step(method: Method, graph: Graph, *, recipe: Recipe, seed: int) -> Eag
         why_eager = "an added encoder gets other edges each time"
     elif os.environ.get("GRAPHSTRAP_CAPTURE") == "0":
         why_eager = "GRAPHSTRAP_CAPTURE=0"
-    if is_cuda and why_eager:
+    if graph.device.type == "cuda":
+        if not why_eager:
+            return CapturedStep(method, graph, recipe=recipe, seed=seed)
         logger.warning("steps are not captured as a CUDA graph: %s", why_eager)
-    if is_cuda and not why_eager:
-        return CapturedStep(method, graph, recipe=recipe, seed=seed)
     return EagerStep(method, graph, recipe=recipe, seed=seed, batches=graph_batches)
 
 

@@ -13,30 +13,25 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from graphstrap.graph import Graph, View
+from graphstrap.graph.many import GraphBatches
 from graphstrap.nn.methods import Method
 from graphstrap.ops.adamw import AdamW
 from graphstrap.ops.precision import computing_in, has_part_of_a_gpu, resolve_precision
 from graphstrap.run.recipe import Recipe, TrainRecipe
+from graphstrap.train.batches import Prefetcher
 from graphstrap.train.views import adaptive_specs, draw_seeds
 
 _WARMUP_STEPS = 3
 _MAX_LANES = 10
 
 Result = tuple[Tensor, dict[str, Tensor]]
-
-
-class Batches(Protocol):
-    """The batch of every step, where steps do not see the whole graph."""
-
-    def __call__(self, step: int) -> Graph: ...
-
-    def close(self) -> None: ...
+Batches = Prefetcher | GraphBatches  # of every step, where steps do not see the whole graph
 
 
 class EagerStep:

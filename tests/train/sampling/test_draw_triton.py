@@ -9,10 +9,11 @@ import torch
 from conftest import make_random_graph
 
 from graphstrap.graph import Graph
+from graphstrap.ops._triton.launch import IS_AVAILABLE
 from graphstrap.train.sampling import draw, draw_triton
 from graphstrap.train.sampling.draw import Drawn, Frontier, NeighborIndex
 
-pytestmark = pytest.mark.skipif(not draw_triton.IS_AVAILABLE, reason="Triton is not installed")
+pytestmark = pytest.mark.skipif(not IS_AVAILABLE, reason="Triton is not installed")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 

@@ -94,7 +94,7 @@ class GCN(Encoder):
         self.weights = nn.ParameterList(glorot(size_in, size_out, generator) for size_in, size_out in rest)
         self.layers = nn.ModuleList(Epilogue(size, norm, batch_norm_decay, bias) for size in layer_sizes)
         if linear_end:
-            self.layers[-1] = _LinearEnd(self.embedding_size)
+            self.layers[-1] = Epilogue(self.embedding_size, "none", batch_norm_decay, is_linear=True)
         self.weight_standardization = weight_standardization
 
     def forward(self, graph: Graph, view: View = CLEAN) -> Tensor:
@@ -170,11 +170,13 @@ def shuffled_rows(graph: Graph, view: View, block: int) -> Tensor:
 
 class Epilogue(nn.Module):
     """Bias, normalisation and PReLU with one shared slope. Batch norm removes any bias, so it gets none; where none is
-    wanted it stays 0. The norm over each graph needs to know the graph, the others do not."""
+    wanted it stays 0. The norm over each graph needs to know the graph, the others do not. `is_linear`: no PReLU."""
 
     bias: Tensor | None
 
-    def __init__(self, size: int, norm: str, batch_norm_decay: float, has_bias: bool = True) -> None:
+    def __init__(
+        self, size: int, norm: str, batch_norm_decay: float, has_bias: bool = True, *, is_linear: bool = False
+    ) -> None:
         super().__init__()
         if norm not in ("batch", "layer", "graph", "none"):
             raise ValueError(f"norm must be batch, layer, graph or none, got {norm!r}")
@@ -186,9 +188,11 @@ class Epilogue(nn.Module):
             self.register_buffer("bias", torch.zeros(size), persistent=False)
         self.is_per_graph = norm == "graph"
         self.norm = make_norm("layer" if self.is_per_graph else norm, size, batch_norm_decay)
-        self.slope = nn.Parameter(torch.tensor([0.25]))
+        self.slope = None if is_linear else nn.Parameter(torch.tensor([0.25]))
 
     def forward(self, h: Tensor, graph: Graph | None = None) -> Tensor:
+        if self.slope is None:
+            return h if self.bias is None else h + self.bias
         if isinstance(self.norm, nn.BatchNorm1d):
             return batch_norm_prelu(h, self.norm, self.slope)
         assert self.bias is not None
@@ -209,17 +213,6 @@ def make_norm(name: str, size: int, batch_norm_decay: float) -> nn.Module:
     if name == "none":
         return nn.Identity()
     raise ValueError(f"norm must be batch, layer or none, got {name!r}")
-
-
-class _LinearEnd(nn.Module):
-    """A bias, in the place of `Epilogue`."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.norm, self.bias = nn.Identity(), nn.Parameter(torch.zeros(size))
-
-    def forward(self, h: Tensor, graph: Graph | None = None) -> Tensor:
-        return h + self.bias
 
 
 def glorot(size_in: int, size_out: int, generator: torch.Generator | None) -> nn.Parameter:

@@ -190,10 +190,10 @@ def sort_rows(
     were), in no order of their own where they are so already."""
     ends = order = None
     if num_relations > 1:
-        ends = torch.cat([_relation_ends(block, num_relations) for block in _blocks(graph, source_times)])
+        ends = torch.cat([block.relation_ends(num_relations) for block in _blocks(graph, source_times)])
     has_keys = graph.edge_types is not None or source_times is not None
-    if has_keys and not all(_is_sorted(block) for block in _blocks(graph, source_times)):
-        order = torch.cat([block.first_edge + _sorted_order(block) for block in _blocks(graph, source_times)])
+    if has_keys and not all(block.is_sorted() for block in _blocks(graph, source_times)):
+        order = torch.cat([block.first_edge + block.order() for block in _blocks(graph, source_times)])
     return ends, order
 
 
@@ -223,6 +223,24 @@ class _Block(NamedTuple):
     first_edge: int
     keys: list[Tensor]
 
+    def relation_ends(self, num_relations: int) -> Tensor:
+        *_, types, rows = self.keys
+        counts = torch.bincount(rows * num_relations + types, minlength=self.num_rows * num_relations)
+        return counts.view(self.num_rows, num_relations).cumsum(1).int()
+
+    def is_sorted(self) -> bool:
+        rows = self.keys[-1]
+        ahead = torch.zeros(max(0, len(rows) - 1), dtype=torch.bool, device=rows.device)
+        for key in self.keys:  # the last key that differs decides
+            ahead = torch.where(key[1:] == key[:-1], ahead, key[1:] < key[:-1])
+        return not bool(ahead.any())
+
+    def order(self) -> Tensor:
+        order = torch.arange(len(self.keys[-1]), device=self.keys[-1].device)
+        for key in self.keys:
+            order = order[torch.sort(key[order], stable=True).indices]
+        return order
+
 
 def _blocks(graph: Graph, source_times: SourceTimes | None) -> Iterator[_Block]:
     first = 0
@@ -238,27 +256,6 @@ def _blocks(graph: Graph, source_times: SourceTimes | None) -> Iterator[_Block]:
         types = [] if graph.edge_types is None else [graph.edge_types[edges].long()]
         yield _Block(last - first, begin, [*times, *types, rows])
         first = last
-
-
-def _relation_ends(block: _Block, num_relations: int) -> Tensor:
-    *_, types, rows = block.keys
-    counts = torch.bincount(rows * num_relations + types, minlength=block.num_rows * num_relations)
-    return counts.view(block.num_rows, num_relations).cumsum(1).int()
-
-
-def _is_sorted(block: _Block) -> bool:
-    rows = block.keys[-1]
-    ahead = torch.zeros(max(0, len(rows) - 1), dtype=torch.bool, device=rows.device)
-    for key in block.keys:  # the last key that differs decides
-        ahead = torch.where(key[1:] == key[:-1], ahead, key[1:] < key[:-1])
-    return not bool(ahead.any())
-
-
-def _sorted_order(block: _Block) -> Tensor:
-    order = torch.arange(len(block.keys[-1]), device=block.keys[-1].device)
-    for key in block.keys:
-        order = order[torch.sort(key[order], stable=True).indices]
-    return order
 
 
 class Frontier(NamedTuple):

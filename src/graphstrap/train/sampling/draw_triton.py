@@ -12,8 +12,6 @@ from torch import Tensor
 from graphstrap.ops._triton.launch import IS_AVAILABLE, launch
 from graphstrap.train.sampling.draw import Drawn, Frontier, NeighborIndex
 
-__all__ = ["IS_AVAILABLE", "MAX_WIDTH", "draw_edges"]
-
 MAX_WIDTH = 1024  # slots a pair may have; wider draws go the other way
 _PAIRS_PER_PROGRAM = 32
 

@@ -27,6 +27,7 @@ from torch import Tensor
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.graph.keep import child_seed
+from graphstrap.ops._triton.launch import IS_AVAILABLE
 from graphstrap.train.sampling import draw_triton
 from graphstrap.train.sampling.draw import (
     ALWAYS,
@@ -117,7 +118,7 @@ class Sampler:
 
     def _draw(self, frontier: Frontier, fan_outs: list[int], seeds: list[int]) -> Drawn:
         """The edges of a hop; see `draw_edges`."""
-        by_triton = frontier.nodes.is_cuda and draw_triton.IS_AVAILABLE and max(fan_outs) <= draw_triton.MAX_WIDTH
+        by_triton = frontier.nodes.is_cuda and IS_AVAILABLE and max(fan_outs) <= draw_triton.MAX_WIDTH
         way = draw_triton.draw_edges if by_triton else draw_edges
         return way(self.index, frontier, fan_outs, seeds=seeds, with_factors=self.unbiased)
 
