@@ -36,7 +36,7 @@ from graphstrap.nn.model import Model, class_names
 from graphstrap.ops.memory import free_memory
 from graphstrap.train.batches import Prefetcher, make_sampler, place_graph, sampler_flags
 from graphstrap.train.parallel.exchange import Exchange, PartGatherer
-from graphstrap.train.parallel.part_sampler import PartSampler
+from graphstrap.train.parallel.part_batches import PartSampler
 from graphstrap.train.parallel.workers import ALONE, Workers
 from graphstrap.train.sampling.sampler import Sampler
 from graphstrap.train.sampling.subgraph import Gatherer

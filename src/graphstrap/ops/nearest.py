@@ -117,7 +117,9 @@ def _search_cells(unit: Tensor, k: int, seed: int) -> Nearest:
     members = _members(probed[:, 0], len(centres))
     nodes, similarities = _first_best(unit, members, probed[:, :_NUM_FIRST], k)
     bound = similarities[:, -1].contiguous()
-    pairs = [_as_pairs(nodes, similarities), *_above(unit, members, probed[:, _NUM_FIRST:], bound)]
+    there = nodes >= 0
+    first = there.nonzero()[:, 0], nodes[there], similarities[there]
+    pairs = [first, *_above(unit, members, probed[:, _NUM_FIRST:], bound)]
     nodes, similarities = _best(pairs, len(unit), k)
     few = (nodes[:, -1] < 0).nonzero()[:, 0]  # fewer than k others in all of their cells
     if len(few):
@@ -164,12 +166,6 @@ def _products(unit: Tensor, members: list[Tensor], probed: Tensor) -> Iterator[t
         for places in torch.split(group, max(1, _BLOCK_ENTRIES // len(own))):
             queries = places // probed.shape[1]
             yield places, queries, own, unit.index_select(0, queries) @ known
-
-
-def _as_pairs(nodes: Tensor, similarities: Tensor) -> Pairs:
-    there = nodes.reshape(-1) >= 0
-    queries = torch.arange(len(nodes)).repeat_interleave(nodes.shape[1])
-    return queries[there], nodes.reshape(-1)[there], similarities.reshape(-1)[there]
 
 
 def _best(pairs: list[Pairs], num_nodes: int, k: int) -> tuple[Tensor, Tensor]:

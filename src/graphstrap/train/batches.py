@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields
+from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -74,17 +75,16 @@ class Prefetcher:
         depth: how many batches to make ahead; 0 to make them when asked.
     """
 
+    # Makes what `_work` is done by: anything with the `submit` and `shutdown` of an executor.
+    _start: ClassVar[Callable[[], Any]] = partial(ThreadPoolExecutor, 1, thread_name_prefix="sampler")
+
     def __init__(self, make: Callable[[int], Graph], *, last_step: int, device: torch.device, depth: int = 2) -> None:
         self.make, self._last, self._device, self._depth = make, last_step, device, depth
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         if self._stream is not None:  # what `make` works with may still be on its way
             self._stream.wait_stream(torch.cuda.current_stream(device))
         self._waiting: dict[int, Future[Made]] = {}
-        self._worker = self._start() if depth else None
-
-    def _start(self) -> Any:
-        """What `_work` is done by: anything with the `submit` and `shutdown` of an executor."""
-        return ThreadPoolExecutor(1, thread_name_prefix="sampler")
+        self._worker = type(self)._start() if depth else None
 
     def __call__(self, step: int) -> Graph:
         if self._worker is None:

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from graphstrap.errors import InterruptedTrainingError
 from graphstrap.graph import Graph
@@ -44,13 +44,11 @@ def make_step(method: Method, graph: Graph, *, recipe: Recipe, seed: int) -> Eag
     """A captured step on CUDA, an eager one elsewhere or where GRAPHSTRAP_CAPTURE=0 asks for it. Steps on sampled
     batches, on some of many graphs, or by an encoder that was added, differ in shape, and a CUDA graph cannot: they are
     eager."""
-    is_cuda = graph.device.type == "cuda"
     if recipe.sampling.fan_outs:
-        device = next(cast(nn.Module, method).parameters()).device
+        device = next(method.parameters()).device
         batches = make_batches(graph, recipe=recipe, seed=seed, device=device)
         return EagerStep(method, graph, recipe=recipe, seed=seed, batches=batches)
-    why_eager = ""
-    graph_batches = None
+    why_eager, graph_batches = "", None
     if recipe.train.graphs_per_step not in (0, graph.num_graphs):
         graph_batches = GraphBatches(graph, num_drawn=recipe.train.graphs_per_step, seed=seed)
         why_eager = "train.graphs_per_step draws other graphs each time"
@@ -58,10 +56,10 @@ def make_step(method: Method, graph: Graph, *, recipe: Recipe, seed: int) -> Eag
         why_eager = "an added encoder gets other edges each time"
     elif os.environ.get("GRAPHSTRAP_CAPTURE") == "0":
         why_eager = "GRAPHSTRAP_CAPTURE=0"
-    if is_cuda and why_eager:
+    if graph.device.type == "cuda":
+        if not why_eager:
+            return CapturedStep(method, graph, recipe=recipe, seed=seed)
         logger.warning("steps are not captured as a CUDA graph: %s", why_eager)
-    if is_cuda and not why_eager:
-        return CapturedStep(method, graph, recipe=recipe, seed=seed)
     return EagerStep(method, graph, recipe=recipe, seed=seed, batches=graph_batches)
 
 
@@ -113,7 +111,7 @@ class _Session:
 
     def __init__(self, job: TrainingJob, step: EagerStep, clock: Clock) -> None:
         self.job, self.step, self.clock = job, step, clock
-        self.start = 0 if job.run is None else job.run.restore(step.module, step.optimizer)
+        self.start = 0 if job.run is None else job.run.restore(step.method, step.optimizer)
         self.log = MetricsLog(job.run, start=self.start, clock=clock, sinks=job.sinks)
         self._saved_at = time.monotonic()
 
@@ -138,7 +136,7 @@ class _Session:
         if job.run is not None and (save_now or time.monotonic() - self._saved_at >= settings.checkpoint_seconds):
             log.check(float(loss), number)
             log.flush()
-            job.run.checkpoint(self.step.module, self.step.optimizer, number)
+            job.run.checkpoint(self.step.method, self.step.optimizer, number)
             self._saved_at = time.monotonic()
 
 

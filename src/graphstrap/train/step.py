@@ -13,30 +13,25 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property
-from typing import Any, Protocol, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from graphstrap.graph import Graph, View
+from graphstrap.graph.many import GraphBatches
 from graphstrap.nn.methods import Method
 from graphstrap.ops.adamw import AdamW
 from graphstrap.ops.precision import computing_in, has_part_of_a_gpu, resolve_precision
 from graphstrap.run.recipe import Recipe, TrainRecipe
+from graphstrap.train.batches import Prefetcher
 from graphstrap.train.views import adaptive_specs, draw_seeds
 
 _WARMUP_STEPS = 3
 _MAX_LANES = 10
 
 Result = tuple[Tensor, dict[str, Tensor]]
-
-
-class Batches(Protocol):
-    """The batch of every step, where steps do not see the whole graph."""
-
-    def __call__(self, step: int) -> Graph: ...
-
-    def close(self) -> None: ...
+Batches = Prefetcher | GraphBatches  # of every step, where steps do not see the whole graph
 
 
 class EagerStep:
@@ -46,14 +41,13 @@ class EagerStep:
         self, method: Method, graph: Graph, *, recipe: Recipe, seed: int, batches: Batches | None = None
     ) -> None:
         self.method, self.graph, self.recipe, self.seed, self.batches = method, graph, recipe, seed, batches
-        self.module = cast(nn.Module, method)
         views, self.specs = recipe.views, recipe.views.specs()
         if views.centrality != "none":
             self.specs = adaptive_specs(
                 graph, self.specs, centrality=views.centrality, max_drop_prob=views.max_drop_prob
             )
-        self.optimizer = make_optimizer(self.module, recipe)
-        self.device = next(self.module.parameters()).device
+        self.optimizer = make_optimizer(self.method, recipe)
+        self.device = next(self.method.parameters()).device
         self.precision = resolve_precision(recipe.train.precision, self.device)
 
     def __call__(self, step: int) -> Result:
@@ -62,7 +56,7 @@ class EagerStep:
 
     def run(self, seeds: Any, step: int | Tensor, batch: Graph) -> Result:
         """The step itself, for views of these seeds."""
-        self.module.train()
+        self.method.train()
         views = [View(spec, seeds[index]) for index, spec in enumerate(self.specs)]
         with computing_in(self.precision, self.device):
             loss, stats = self.method.loss(batch, views)
@@ -129,7 +123,7 @@ class CapturedStep(EagerStep):
                     tensor.zero_()
 
     def _state(self) -> dict[str, Tensor]:
-        state = {f"module.{name}": tensor for name, tensor in self.module.state_dict().items()}
+        state = {f"module.{name}": tensor for name, tensor in self.method.state_dict().items()}
         for index, moments in enumerate(self.optimizer.state.values()):
             state |= {f"optimizer.{index}.{name}": tensor for name, tensor in moments.items()}
         return state

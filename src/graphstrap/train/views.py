@@ -46,18 +46,14 @@ def adaptive_specs(
     score = CENTRALITIES[centrality](graph)  # (N,)
     edges = {together: _drop_weights(_edge_scores(graph, score, together)) for together in (False, True)}
     columns = None if graph.x is None else _drop_weights(_column_scores(graph.x, score))
-    return [
-        replace(
-            spec,
-            edge_drop_prob=(edges[spec.drop_directions_together] * spec.edge_drop_prob).clamp(max=max_drop_prob),
-            feature_mask_prob=(
-                spec.feature_mask_prob
-                if columns is None
-                else (columns * spec.feature_mask_prob).clamp(max=max_drop_prob)
-            ),
-        )
-        for spec in specs
-    ]
+    adapted = []
+    for spec in specs:
+        drop_prob = (edges[spec.drop_directions_together] * spec.edge_drop_prob).clamp(max=max_drop_prob)
+        mask_prob = spec.feature_mask_prob
+        if columns is not None:
+            mask_prob = (columns * mask_prob).clamp(max=max_drop_prob)
+        adapted.append(replace(spec, edge_drop_prob=drop_prob, feature_mask_prob=mask_prob))
+    return adapted
 
 
 def pagerank(graph: Graph, *, damping: float = 0.85, num_iterations: int = 50) -> Tensor:

@@ -31,7 +31,8 @@ def fitted(graph: Graph, *, num_columns: int = 5, num_hops: int = 2) -> HopColum
 
 def unit(x: Array) -> Array:
     lengths = np.linalg.norm(x, axis=1, keepdims=True)
-    return np.divide(x, lengths, out=np.zeros_like(x), where=lengths > 0)
+    scaled: Array = np.divide(x, lengths, out=np.zeros_like(x), where=lengths > 0)
+    return scaled
 
 
 def test_the_columns_are_those_of_the_equation(communities: Graph) -> None:
@@ -123,6 +124,7 @@ def test_new_nodes_get_columns_of_the_same_meaning(communities: Graph) -> None:
 
 
 def test_it_says_more_of_the_communities_than_features_alone(communities: Graph) -> None:
+    assert communities.x is not None
     raw = gs.evaluate(communities.x, communities, protocol="knn").mean
     assert gs.evaluate(embed_instantly(communities), communities, protocol="knn").mean > raw + 5
 

@@ -68,7 +68,7 @@ def gradients(step: EagerStep) -> dict[str, torch.Tensor]:
     step(1)
     loss = step(2)[0]
     step.close()
-    found = {name: p.grad for name, p in step.module.named_parameters() if p.grad is not None}
+    found = {name: p.grad for name, p in step.method.named_parameters() if p.grad is not None}
     return {**found, "loss": loss}
 
 

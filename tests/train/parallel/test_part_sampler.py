@@ -19,7 +19,7 @@ from graphstrap.io.parts import Part, open_part
 from graphstrap.io.store import open_store, write_store
 from graphstrap.nn.features import FeatureTransform
 from graphstrap.train.parallel.exchange import Exchange, PartGatherer
-from graphstrap.train.parallel.part_sampler import PartSampler
+from graphstrap.train.parallel.part_batches import PartSampler
 from graphstrap.train.parallel.partition import partition_graph
 from graphstrap.train.parallel.workers import Workers
 from graphstrap.train.sampling.sampler import Sampler

@@ -14,7 +14,7 @@ from graphstrap.io.generate import mag
 from graphstrap.io.parts import open_part
 from graphstrap.nn.features import FeatureTransform
 from graphstrap.train.parallel.exchange import Exchange, PartGatherer, pack, unpack
-from graphstrap.train.parallel.part_sampler import PartSampler
+from graphstrap.train.parallel.part_batches import PartSampler
 from graphstrap.train.parallel.partition import partition_graph
 from graphstrap.train.parallel.workers import Workers
 from graphstrap.train.sampling.sampler import Sampler

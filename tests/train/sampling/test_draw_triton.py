@@ -9,10 +9,11 @@ import torch
 from conftest import make_random_graph
 
 from graphstrap.graph import Graph
+from graphstrap.ops._triton.launch import IS_AVAILABLE
 from graphstrap.train.sampling import draw, draw_triton
-from graphstrap.train.sampling.draw import Drawn, NeighborIndex
+from graphstrap.train.sampling.draw import Drawn, Frontier, NeighborIndex
 
-pytestmark = pytest.mark.skipif(not draw_triton.IS_AVAILABLE, reason="Triton is not installed")
+pytestmark = pytest.mark.skipif(not IS_AVAILABLE, reason="Triton is not installed")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -36,17 +37,10 @@ def test_kernels_draw_the_same_edges(num_relations: int, disjoint: bool, by_time
     roots = torch.tensor([3, 1, 40, 7, 12], device=DEVICE)
     before = torch.arange(30, device=DEVICE) % 8 if by_time else None
     fan_outs = [5, 0, 9][:num_relations]
+    frontier = Frontier(nodes, owners if disjoint else None, roots if disjoint else None, before)
+    seeds = [123456789012345678, 11, 22, 3 << 60][: num_relations + 1]
     ours, theirs = (
-        module.draw_edges(
-            index,
-            nodes,
-            fan_outs,
-            seeds=[123456789012345678, 11, 22, 3 << 60][: num_relations + 1],
-            owners=owners if disjoint else None,
-            roots=roots if disjoint else None,
-            before=before,
-            with_factors=with_factors,
-        )
+        module.draw_edges(index, frontier, fan_outs, seeds=seeds, with_factors=with_factors)
         for module in (draw_triton, draw)
     )
     assert len(ours.edges) > 60
@@ -56,7 +50,7 @@ def test_kernels_draw_the_same_edges(num_relations: int, disjoint: bool, by_time
 def test_an_empty_frontier_and_a_fan_out_of_nothing() -> None:
     index = NeighborIndex.of(make_graph(num_relations=1), with_times=False)
     for nodes, fan_out in ((torch.zeros(0).long(), 3), (torch.arange(5), 0), (torch.arange(5), 1)):
-        arguments = (index, nodes.to(DEVICE), [fan_out])
+        arguments = (index, Frontier(nodes.to(DEVICE)), [fan_out])
         check_equal(*(module.draw_edges(*arguments, seeds=[0, 1]) for module in (draw_triton, draw)))
 
 

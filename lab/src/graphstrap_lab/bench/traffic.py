@@ -1,6 +1,6 @@
 """The bytes that a step of workers on a graph in parts moves, counted from the batch that all of them draw together.
 
-What a worker asks of another, and gets for an answer (`parallel/part_sampler.py`, `exchange.py`):
+What a worker asks of another, and gets for an answer (`parallel/part_batches.py`, `exchange.py`):
 
     for each frontier node     8 bytes, 8 for its root, 4 for the root's time;   4 for the number of edges, and for each
                                8 + 4 (8 from 2**31 nodes on), its type, weight, time and columns

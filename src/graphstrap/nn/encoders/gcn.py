@@ -44,10 +44,7 @@ _RECEIVER_STREAM, _GIVER_STREAM = child_seed(0, 3), child_seed(0, 4)
 
 @dataclass(frozen=True)
 class GCNSettings(EncoderSettings):
-    """`bias`: whether one is added in front of a norm that is not batch norm, as in the authors' code. The paper's
-    equations have none, and a high rate makes it outgrow small features, alike for all nodes.
-    `linear_end`: no norm and no PReLU after the last layer. `norm` "graph": over all nodes and columns of each graph.
-    """
+    """What `GCN` takes, below."""
 
     name: str = "gcn"
     norm: str = setting("batch", choices=("batch", "layer", "graph", "none"))
@@ -66,7 +63,8 @@ class GCN(Encoder):
         layer_sizes: output width of every layer; the last one is the embedding's.
         norm: "batch", "layer", "graph" (layer norm over all nodes and columns of each graph) or "none".
         weight_standardization: centre and scale each column of every weight but the first (Qiao et al., 2019).
-        bias: add one in front of the norm, as the authors' code does; the paper's equation, above, has none.
+        bias: add one in front of a norm that is not batch norm, as the authors' code does; the paper's equation, above,
+            has none, and a high rate makes it outgrow small features, alike for all nodes.
         linear_end: no norm and no PReLU after the last layer, only a bias.
         batch_norm_decay: how much of the old running statistics a step keeps, as in the paper (PyTorch's `momentum`
             is 1 - decay).
@@ -96,7 +94,7 @@ class GCN(Encoder):
         self.weights = nn.ParameterList(glorot(size_in, size_out, generator) for size_in, size_out in rest)
         self.layers = nn.ModuleList(Epilogue(size, norm, batch_norm_decay, bias) for size in layer_sizes)
         if linear_end:
-            self.layers[-1] = _LinearEnd(self.embedding_size)
+            self.layers[-1] = Epilogue(self.embedding_size, "none", batch_norm_decay, is_linear=True)
         self.weight_standardization = weight_standardization
 
     def forward(self, graph: Graph, view: View = CLEAN) -> Tensor:
@@ -172,11 +170,13 @@ def shuffled_rows(graph: Graph, view: View, block: int) -> Tensor:
 
 class Epilogue(nn.Module):
     """Bias, normalisation and PReLU with one shared slope. Batch norm removes any bias, so it gets none; where none is
-    wanted it stays 0. The norm over each graph needs to know the graph, the others do not."""
+    wanted it stays 0. The norm over each graph needs to know the graph, the others do not. `is_linear`: no PReLU."""
 
     bias: Tensor | None
 
-    def __init__(self, size: int, norm: str, batch_norm_decay: float, has_bias: bool = True) -> None:
+    def __init__(
+        self, size: int, norm: str, batch_norm_decay: float, has_bias: bool = True, *, is_linear: bool = False
+    ) -> None:
         super().__init__()
         if norm not in ("batch", "layer", "graph", "none"):
             raise ValueError(f"norm must be batch, layer, graph or none, got {norm!r}")
@@ -188,9 +188,11 @@ class Epilogue(nn.Module):
             self.register_buffer("bias", torch.zeros(size), persistent=False)
         self.is_per_graph = norm == "graph"
         self.norm = make_norm("layer" if self.is_per_graph else norm, size, batch_norm_decay)
-        self.slope = nn.Parameter(torch.tensor([0.25]))
+        self.slope = None if is_linear else nn.Parameter(torch.tensor([0.25]))
 
     def forward(self, h: Tensor, graph: Graph | None = None) -> Tensor:
+        if self.slope is None:
+            return h if self.bias is None else h + self.bias
         if isinstance(self.norm, nn.BatchNorm1d):
             return batch_norm_prelu(h, self.norm, self.slope)
         assert self.bias is not None
@@ -211,17 +213,6 @@ def make_norm(name: str, size: int, batch_norm_decay: float) -> nn.Module:
     if name == "none":
         return nn.Identity()
     raise ValueError(f"norm must be batch, layer or none, got {name!r}")
-
-
-class _LinearEnd(nn.Module):
-    """A bias, in the place of `Epilogue`."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.norm, self.bias = nn.Identity(), nn.Parameter(torch.zeros(size))
-
-    def forward(self, h: Tensor, graph: Graph | None = None) -> Tensor:
-        return h + self.bias
 
 
 def glorot(size_in: int, size_out: int, generator: torch.Generator | None) -> nn.Parameter:

@@ -33,7 +33,7 @@ from graphstrap.run.settings import setting
 
 @dataclass(frozen=True)
 class MeanPoolingSettings(EncoderSettings):
-    """`root_weight`: a weight for the node itself in every layer. For `bias` and `norm` see `GCNSettings`."""
+    """What `MeanPooling` takes, below."""
 
     name: str = "mean-pooling"
     norm: str = setting("batch", choices=("batch", "layer", "graph", "none"))

@@ -43,7 +43,7 @@ from graphstrap.run.settings import setting
 
 @dataclass(frozen=True)
 class MPNNSettings(EncoderSettings):
-    """`num_steps`: how often messages are passed. `aggregation`: of a node's messages."""
+    """What `MPNN` takes, below."""
 
     name: str = "mpnn"
     num_steps: int = setting(4, low=1, high=1024)

@@ -37,16 +37,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphstrap.errors import InputError
-from graphstrap.graph import CLEAN, Graph, View, ViewSpec
+from graphstrap.graph import CLEAN, Graph, View
 from graphstrap.nn.encoders.gcn import GCN, bilinear_weight, convolve, only_gcn, project_features
 from graphstrap.nn.methods import Blueprint, Method, MethodSettings, Stats
+from graphstrap.nn.methods.dgi import SHUFFLED
 from graphstrap.ops import propagate
 from graphstrap.ops.memory import free_memory
 from graphstrap.ops.once import once
 from graphstrap.run.recipe import METHODS
 from graphstrap.run.settings import setting
-
-SHUFFLED = ViewSpec(shuffle_nodes=True)
 
 
 @dataclass(frozen=True)

@@ -53,13 +53,7 @@ class SupervisedSettings:
 
 
 class Supervised(nn.Module):
-    """The method: an encoder of one layer and a second layer that gives class scores.
-
-    Args:
-        encoder: "gcn" or "mlp".
-        input_sizes: width of each node type's feature block.
-        generator: source of the initial weights.
-    """
+    """The method: an encoder of one layer, "gcn" or "mlp", and a second layer that gives class scores."""
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ Memory: O(N D + E H); the products g_i . h_j are taken for a block of entries at
 
 from __future__ import annotations
 
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import torch
 import torch.nn.functional as F
@@ -28,9 +28,17 @@ from graphstrap.ops.once import once
 _BLOCK_ELEMENTS = 1 << 20  # of a block of gathered rows: a few megabytes
 
 
+class Kind(NamedTuple):
+    """Of attention: the leaky ReLU's slope below 0, whether heads are averaged, and whether they share one table."""
+
+    slope: float
+    is_averaged: bool = False
+    is_shared: bool = False
+
+
 def attend(graph: Graph, view: View, h: Tensor, scores: Scores, average: bool) -> Tensor:
     """See `graphstrap.ops.attend`."""
-    return _attend(graph, view, h, scores, average=average, shared=False)
+    return _attend(graph, view, h, scores, Kind(scores.slope, average))
 
 
 def attend_features(graph: Graph, view: View, weight: Tensor, scores: Scores) -> Tensor:
@@ -41,7 +49,8 @@ def attend_features(graph: Graph, view: View, weight: Tensor, scores: Scores) ->
     columns = kept_columns(view, num_columns=graph.num_features[0], block=0, device=weight.device)
     masked = weight if columns is None else weight * columns[:, None]
     masked = F.pad(masked, (0, 0, 0, features.shape[1] - len(masked)))  # the table may have columns of zeros at its end
-    return times_heads(_attend(graph, view, features, scores, average=False, shared=True), masked, scores.num_heads)
+    sums = _attend(graph, view, features, scores, Kind(scores.slope, is_shared=True))
+    return times_heads(sums, masked, scores.num_heads)
 
 
 def is_worth_summing(features: Tensor | SparseMatrix, view: View, weight: Tensor) -> TypeGuard[Tensor]:
@@ -57,13 +66,13 @@ def times_heads(sums: Tensor, weight: Tensor, num_heads: int) -> Tensor:
     return torch.bmm(left, right).transpose(0, 1).reshape(len(sums), weight.shape[1])
 
 
-def _attend(graph: Graph, view: View, h: Tensor, scores: Scores, *, average: bool, shared: bool) -> Tensor:
+def _attend(graph: Graph, view: View, h: Tensor, scores: Scores, kind: Kind) -> Tensor:
     source, target, edge = (None if part is None else widened(part) for part in scores[:3])
-    return apply(_Attend, h, source, target, edge, scores.slope, average, shared, *_entries(graph, view))
+    return apply(_Attend, h, source, target, edge, kind, _entries(graph, view))
 
 
 @once
-def _entries(graph: Graph, view: View) -> tuple[_Entries, _Entries]:
+def _entries(graph: Graph, view: View) -> Directions:
     (forward, backward), kept = frames_of(graph, kept_edges(graph, view))
     return _Entries(forward, kept, graph.num_edges), _Entries(backward, kept, graph.num_edges)
 
@@ -96,51 +105,46 @@ class _Entries:
         return Bag(self.starts, self.columns, weights).times(table)
 
 
+Directions = tuple[_Entries, _Entries]  # forward and backward
+
+
 class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        h: Tensor,
-        source: Tensor,
-        target: Tensor,
-        edge: Tensor | None,
-        slope: float,
-        average: bool,
-        shared: bool,
-        forward: _Entries,
-        backward: _Entries,
+        ctx: Any, h: Tensor, source: Tensor, target: Tensor, edge: Tensor | None, kind: Kind, entries: Directions
     ) -> Tensor:
-        score = forward.score(forward.raw(target, source, edge), slope)
+        forward, _ = entries
+        score = forward.score(forward.raw(target, source, edge), kind.slope)
         highest = torch.segment_reduce(score, "max", offsets=forward.indptr, unsafe=True)
         weights = score.sub_(highest.index_select(0, forward.rows)).exp_()
         total = forward.sum(weights)
         weights = weights.div_(total.index_select(0, forward.rows)).T.contiguous()  # (H, entries)
         ctx.save_for_backward(h, source, target, edge, highest + total.log())
-        ctx.slope, ctx.average, ctx.shared, ctx.entries = slope, average, shared, (forward, backward)
-        tables = [h] * len(weights) if shared else _heads(h, len(weights))
+        ctx.kind, ctx.entries = kind, entries
+        tables = [h] * len(weights) if kind.is_shared else _heads(h, len(weights))
         heads = [forward.times(w, table) for w, table in zip(weights, tables, strict=True)]
-        return torch.stack(heads).mean(0) if average else torch.cat(heads, dim=1)
+        return torch.stack(heads).mean(0) if kind.is_averaged else torch.cat(heads, dim=1)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         h, source, target, edge, log_total = ctx.saved_tensors
-        (forward, backward), heads = ctx.entries, source.shape[1]
-        gradient = gradient / heads if ctx.average else gradient
+        (forward, backward), heads, kind = ctx.entries, source.shape[1], ctx.kind
+        gradient = gradient / heads if kind.is_averaged else gradient
         for_h = None
-        if not ctx.shared:
-            score = backward.score(backward.raw(source, target, edge), ctx.slope)
+        if not kind.is_shared:
+            score = backward.score(backward.raw(source, target, edge), kind.slope)
             weights = score.sub_(log_total.index_select(0, backward.columns)).exp_().T.contiguous()
-            parts = [gradient] * heads if ctx.average else _heads(gradient, heads)
+            parts = [gradient] * heads if kind.is_averaged else _heads(gradient, heads)
             for_h = torch.cat([backward.times(w, part) for w, part in zip(weights, parts, strict=True)], dim=1)
         raw = forward.raw(target, source, edge)
-        weight = forward.score(raw, ctx.slope).sub_(log_total.index_select(0, forward.rows)).exp_()
+        weight = forward.score(raw, kind.slope).sub_(log_total.index_select(0, forward.rows)).exp_()
         for_weight = _edge_products(forward, gradient, h, heads).to(weight.dtype)
         mean = forward.sum(weight * for_weight).index_select(0, forward.rows)
         for_raw = weight * (for_weight - mean)
-        for_raw = torch.where(raw > 0, for_raw, ctx.slope * for_raw)
+        for_raw = torch.where(raw > 0, for_raw, kind.slope * for_raw)
         for_source = torch.zeros_like(source).index_add_(0, forward.columns.long(), for_raw)
         for_edge = None if edge is None else torch.zeros_like(edge).index_copy_(0, forward.places, for_raw)
-        return for_h, for_source, forward.sum(for_raw), for_edge, None, None, None, None, None
+        return for_h, for_source, forward.sum(for_raw), for_edge, None, None
 
 
 def _heads(table: Tensor, num_heads: int) -> list[Tensor]:

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from graphstrap.graph import Graph, View
-from graphstrap.ops._csr.attention import is_worth_summing, times_heads
+from graphstrap.ops._csr.attention import Kind, is_worth_summing, times_heads
 from graphstrap.ops._csr.products import best_form
 from graphstrap.ops._torch import Scores, apply
 from graphstrap.ops._triton.attention_weights import (
@@ -44,7 +44,7 @@ from graphstrap.ops._triton.products import column_mask, masked_weight, project
 
 def attend(graph: Graph, view: View, h: Tensor, scores: Scores, average: bool) -> Tensor:
     """See `graphstrap.ops.attend`."""
-    return _attend(graph, view, h, scores, average=average, shared=False)
+    return _attend(graph, view, h, scores, Kind(scores.slope, average))
 
 
 def attend_features(graph: Graph, view: View, weight: Tensor, scores: Scores) -> Tensor:
@@ -53,13 +53,14 @@ def attend_features(graph: Graph, view: View, weight: Tensor, scores: Scores) ->
     if not is_worth_summing(features, view, weight):
         return attend(graph, view, project(graph, view, [weight], 0)[0], scores, False)
     masked = masked_weight(weight, column_mask(graph, view, 0), features)
-    return times_heads(_attend(graph, view, features, scores, average=False, shared=True), masked, scores.num_heads)
+    sums = _attend(graph, view, features, scores, Kind(scores.slope, is_shared=True))
+    return times_heads(sums, masked, scores.num_heads)
 
 
-def _attend(graph: Graph, view: View, h: Tensor, scores: Scores, *, average: bool, shared: bool) -> Tensor:
+def _attend(graph: Graph, view: View, h: Tensor, scores: Scores, kind: Kind) -> Tensor:
     edges = kept_edges(graph, view, scores.edge is not None)
     source, target, edge = (None if part is None else part.contiguous() for part in scores[:3])
-    return apply(_Attend, h.contiguous(), source, target, edge, scores.slope, average, shared, graph, edges)
+    return apply(_Attend, h.contiguous(), source, target, edge, kind, graph, edges)
 
 
 class _Attend(torch.autograd.Function):
@@ -70,37 +71,33 @@ class _Attend(torch.autograd.Function):
         source: Tensor,
         target: Tensor,
         edge: Tensor | None,
-        slope: float,
-        average: bool,
-        shared: bool,
+        kind: Kind,
         graph: Graph,
         edges: KeptEdges,
     ) -> Tensor:
-        scores = Scores(source, target, edge, slope)
+        scores = Scores(source, target, edge, kind.slope)
         log_total = log_totals(graph, edges, scores)
         weights = weights_of(graph, edges, scores, log_total, transposed=False)
-        out = weighted_sums(edges.forward, weights, h, average=average, shared=shared)
         ctx.save_for_backward(h, source, target, edge, log_total)
-        ctx.slope, ctx.average, ctx.shared, ctx.graph, ctx.edges = slope, average, shared, graph, edges
-        return out
+        ctx.kind, ctx.graph, ctx.edges = kind, graph, edges
+        return weighted_sums(edges.forward, weights, h, kind)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         h, source, target, edge, log_total = ctx.saved_tensors
-        scores, graph, edges = Scores(source, target, edge, ctx.slope), ctx.graph, ctx.edges
+        scores, graph, edges = Scores(source, target, edge, ctx.kind.slope), ctx.graph, ctx.edges
         weights = weights_of(graph, edges, scores, log_total, transposed=True)
-        kinds = {"average": ctx.average, "shared": ctx.shared}
-        for_h, for_weights = source_gradients(edges.backward, edges.backward_places, weights, h, gradient, **kinds)
+        for_h, for_weights = source_gradients(edges, weights, h, gradient, ctx.kind)
         del weights
         for_raw, for_target = score_gradients(graph, edges, scores, log_total, for_weights)
         for_source = sum_sources(graph, for_raw, source)
         for_edge = None if edge is None else for_raw.to(edge.dtype)
-        return for_h, for_source, for_target, for_edge, None, None, None, None, None
+        return for_h, for_source, for_target, for_edge, None, None, None
 
 
-def weighted_sums(matrix: ChunkedMatrix, weights: Tensor, h: Tensor, *, average: bool, shared: bool) -> Tensor:
-    chunks, heads = matrix.chunks, len(weights)
+def weighted_sums(matrix: ChunkedMatrix, weights: Tensor, h: Tensor, kind: Kind) -> Tensor:
+    chunks, heads, average, shared = matrix.chunks, len(weights), kind.is_averaged, kind.is_shared
     width = h.shape[1] if shared else h.shape[1] // heads
     out = torch.empty(len(h), width if average else heads * width, dtype=h.dtype, device=h.device)
     partial = torch.empty(chunks.num_slots, out.shape[1], dtype=torch.float32, device=h.device)
@@ -117,9 +114,10 @@ def weighted_sums(matrix: ChunkedMatrix, weights: Tensor, h: Tensor, *, average:
 
 
 def source_gradients(
-    matrix: ChunkedMatrix, places: Tensor, weights: Tensor, h: Tensor, gradient: Tensor, *, average: bool, shared: bool
+    edges: KeptEdges, weights: Tensor, h: Tensor, gradient: Tensor, kind: Kind
 ) -> tuple[Tensor | None, Tensor]:
     """dh, unless heads share the table, and the parts of da: (E + N, blocks of a head's columns, H)."""
+    matrix, places, average, shared = edges.backward, edges.backward_places, kind.is_averaged, kind.is_shared
     chunks, heads = matrix.chunks, len(weights)
     width = h.shape[1] if shared else h.shape[1] // heads
     blocks = product_blocks(width, h.dtype)

@@ -38,25 +38,14 @@ from graphstrap.ops._triton.tiles import (
 
 def batch_norm_prelu(x: Tensor, norm: nn.BatchNorm1d, slope: Tensor) -> Tensor:
     """PReLU after batch norm of x (N, D) with the batch's own statistics; moves the running ones in place."""
-    statistics = norm.running_mean, norm.running_var, norm.momentum, norm.eps
-    return apply(_BatchNormPReLU, x, slope, norm.weight, norm.bias, *statistics)
+    return apply(_BatchNormPReLU, x, slope, norm.weight, norm.bias, norm)
 
 
 class _BatchNormPReLU(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        slope: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-        running_mean: Tensor,
-        running_var: Tensor,
-        new_batch_weight: float,
-        eps: float,
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, slope: Tensor, weight: Tensor, bias: Tensor, norm: nn.BatchNorm1d) -> Tensor:
         x = x.contiguous()
-        mean, rstd = _batch_moments(x, running_mean, running_var, new_batch_weight, eps)
+        mean, rstd = _batch_moments(x, norm)
         out = torch.empty_like(x)
         run_planned(_batch_norm_kernel, by_tiles(x), x, slope, weight, bias, mean, rstd, out)
         ctx.save_for_backward(x, slope, weight, bias, mean, rstd)
@@ -73,22 +62,20 @@ class _BatchNormPReLU(torch.autograd.Function):
         sums, for_slope = add_parts(parts, slope_parts)
         for_x = torch.empty_like(x)
         run_planned(_batch_norm_gradient_kernel, by_tiles(x), x, gradient, slope, *columns, sums, for_x)
-        return for_x, for_slope, sums[0], sums[1], None, None, None, None
+        return for_x, for_slope, sums[0], sums[1], None
 
 
-def _batch_moments(
-    x: Tensor, running_mean: Tensor, running_var: Tensor, new_batch_weight: float, eps: float
-) -> tuple[Tensor, Tensor]:
-    """(D,) mean of x - x[0], and 1 / sqrt(variance + eps)."""
+def _batch_moments(x: Tensor, norm: nn.BatchNorm1d) -> tuple[Tensor, Tensor]:
+    """(D,) mean of x - x[0], and 1 / sqrt(variance + eps); the running statistics move."""
     num_rows, num_columns = x.shape
     plan = for_moments(x)
     mean_parts, square_parts = empty(x, plan.num_parts, num_columns), empty(x, plan.num_parts, num_columns)
     run_planned(_moments_kernel, plan, x, mean_parts, square_parts)
     mean, rstd = empty(x, num_columns), empty(x, num_columns)
     grid = (triton.cdiv(num_columns, JOIN_COLUMNS),)
-    tensors = x, mean_parts, square_parts, mean, rstd, running_mean, running_var
-    new_batch_weight = new_batch_weight if num_rows > 1 else 0.0  # one row has no variance
-    numbers = num_rows, num_columns, plan.num_parts, plan.rows_per_program, new_batch_weight, eps
+    tensors: Any = x, mean_parts, square_parts, mean, rstd, norm.running_mean, norm.running_var
+    new_batch_weight = norm.momentum if num_rows > 1 else 0.0  # one row has no variance
+    numbers: Any = num_rows, num_columns, plan.num_parts, plan.rows_per_program, new_batch_weight, norm.eps
     blocks = {"block_parts": triton.next_power_of_2(plan.num_parts), "block_columns": JOIN_COLUMNS}
     launch_on(_join_moments_kernel, grid, *tensors, *numbers, **blocks)
     return mean, rstd

@@ -55,9 +55,8 @@ def project(graph: Graph, view: View, weights: Sequence[Tensor], block: int) -> 
         dtype = product_dtype(weights[0])
         if not view.spec.mask_elements and _has_fast_products(dtype):
             split, kept = hot_columns(features, dtype), column_mask(graph, view, block)
-            pair = masked_features(graph, view, block, split.cold)
-            result: tuple[Tensor, ...] = _SplitProduct.apply(*pair, split, kept, *weights)  # type: ignore[no-untyped-call]
-            return result
+            cold = masked_features(graph, view, block, split.cold)
+            return _times(cold, *weights, dtype=dtype, split=split, kept=kept)
         return _times(masked_features(graph, view, block, features), *weights, dtype=dtype)
     if view.spec.mask_elements:
         features, columns = masked_table(graph, view, block, features), None
@@ -77,8 +76,10 @@ def _has_fast_products(dtype: torch.dtype) -> bool:
     return dtype != torch.float32 or may_round_to_tf32()
 
 
-def _times(matrices: Pair, *tables: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, ...]:
-    result: tuple[Tensor, ...] = _Product.apply(*matrices, dtype or tables[0].dtype, *tables)  # type: ignore[no-untyped-call]
+def _times(matrices: Pair, *tables: Tensor, dtype: torch.dtype | None = None, **hot: Any) -> tuple[Tensor, ...]:
+    """A matrix, given with its transpose, times one table or two; for `hot` see `_Product`."""
+    options = dtype or tables[0].dtype, hot.get("split"), hot.get("kept")
+    result: tuple[Tensor, ...] = _Product.apply(*matrices, *options, *tables)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -169,19 +170,15 @@ class HotColumns:
     cold: SparseMatrix  # (N, F): the other entries, columns numbered as before
 
 
-def _choose(features: SparseMatrix) -> Tensor:
-    """The most frequent columns, as many as pass the mark, rounded to a multiple."""
+@once
+def hot_columns(features: SparseMatrix, dtype: torch.dtype) -> HotColumns:
+    """The features cut in two, the table in the product's type: of the most frequent columns, as many as pass the mark,
+    rounded to a multiple."""
     counts = torch.bincount(features.indices, minlength=features.num_columns)
     wanted = int((counts > HOT_FROM * features.shape[0]).sum())
     rounded = min((wanted + _MULTIPLE // 2) // _MULTIPLE * _MULTIPLE, features.num_columns // _MULTIPLE * _MULTIPLE)
     most_frequent = torch.sort(counts, descending=True, stable=True).indices
-    return torch.sort(most_frequent[:rounded]).values
-
-
-@once
-def hot_columns(features: SparseMatrix, dtype: torch.dtype) -> HotColumns:
-    """The features cut in two, the table in the product's type."""
-    hot = _choose(features)
+    hot = torch.sort(most_frequent[:rounded]).values
     place = torch.full((features.num_columns,), -1, device=features.device)
     place[hot] = torch.arange(len(hot), device=features.device)
     places = place[features.indices]
@@ -222,58 +219,40 @@ class _Linear(torch.autograd.Function):
 
 
 class _Product(torch.autograd.Function):
-    """M H of every table H that is given, computed in `dtype`; the gradient with respect to H is M^T G, in H's type."""
+    """M H of every table H that is given, computed in `dtype`; the gradient with respect to H is M^T G, in H's type.
 
-    @staticmethod
-    def forward(
-        ctx: Any, matrix: ChunkedMatrix, transposed: ChunkedMatrix, dtype: torch.dtype, *tables: Tensor
-    ) -> tuple[Tensor, ...]:
-        ctx.transposed, ctx.dtype = transposed, tables[0].dtype
-        ctx.set_materialize_grads(False)
-        outs = matrix.times(*(table.to(dtype) for table in tables))
-        wanted = ctx.needs_input_grad[3:]
-        ctx.mark_non_differentiable(*(out for out, needed in zip(outs, wanted, strict=True) if not needed))
-        return tuple(outs)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        times, dtype = ctx.transposed.times, ctx.dtype
-        results = [None if gradient is None else times(gradient, dtype=dtype)[0] for gradient in gradients]
-        return (None, None, None, *results)
-
-
-class _SplitProduct(torch.autograd.Function):
-    """X_hot (m o W)[hot] + X_cold (m o W) of every weight W, in the type of the dense table."""
+    With `split`, M is the cold columns of some features, and the hot ones are added: X_hot (m o H)[hot].
+    """
 
     @staticmethod
     def forward(
         ctx: Any,
-        cold: ChunkedMatrix,
+        matrix: ChunkedMatrix,
         transposed: ChunkedMatrix,
-        features: HotColumns,
+        dtype: torch.dtype,
+        split: HotColumns | None,
         kept: Tensor | None,
-        *weights: Tensor,
+        *tables: Tensor,
     ) -> tuple[Tensor, ...]:
-        ctx.transposed, ctx.features, ctx.kept, ctx.dtype = transposed, features, kept, weights[0].dtype
+        ctx.transposed, ctx.split, ctx.kept, ctx.dtype = transposed, split, kept, tables[0].dtype
         ctx.set_materialize_grads(False)
-        hot, table = features.hot, features.table
-        outs = cold.times(*(weight.to(table.dtype) for weight in weights))
-        for out, weight in zip(outs, weights, strict=True):
-            out.addmm_(table, mask_rows(weight, kept, rows=hot, num_rows=len(hot), dtype=table.dtype))
-        wanted = ctx.needs_input_grad[4:]
+        outs = matrix.times(*(table.to(dtype) for table in tables))
+        if split is not None:
+            for out, table in zip(outs, tables, strict=True):
+                rows = mask_rows(table, kept, rows=split.hot, num_rows=len(split.hot), dtype=dtype)
+                out.addmm_(split.table, rows)
+        wanted = ctx.needs_input_grad[5:]
         ctx.mark_non_differentiable(*(out for out, needed in zip(outs, wanted, strict=True) if not needed))
         return tuple(outs)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        results = [None if gradient is None else _SplitProduct._turned(ctx, gradient) for gradient in gradients]
-        return (None, None, None, None, *results)
-
-    @staticmethod
-    def _turned(ctx: Any, gradient: Tensor) -> Tensor:
-        """m o X^T G."""
-        hot, table = ctx.features.hot, ctx.features.table
-        result: Tensor = ctx.transposed.times(gradient, dtype=ctx.dtype)[0]  # zero in the rows of hot columns
-        kept = None if ctx.kept is None else ctx.kept[hot]
-        hot_rows = mask_rows(table.T @ gradient, kept, num_rows=len(hot), dtype=ctx.dtype)
-        return result.index_copy_(0, hot, hot_rows)
+        split, results = ctx.split, []
+        for gradient in gradients:
+            result: Any = None if gradient is None else ctx.transposed.times(gradient, dtype=ctx.dtype)[0]
+            if split is not None and gradient is not None:  # the result is zero in the rows of hot columns
+                kept = None if ctx.kept is None else ctx.kept[split.hot]
+                rows = mask_rows(split.table.T @ gradient, kept, num_rows=len(split.hot), dtype=ctx.dtype)
+                result.index_copy_(0, split.hot, rows)
+            results.append(result)
+        return (None, None, None, None, None, *results)

@@ -126,9 +126,7 @@ class _LogTotalOthers(torch.autograd.Function):
     def forward(ctx: Any, keys: Tensor, bound: float) -> Tensor:
         keys = keys.contiguous()
         total = keys.new_empty(len(keys), dtype=torch.float32)
-        sizes = _tiles(keys)
-        arguments = *_descriptors(keys, sizes), total, len(keys), bound * LOG2_E
-        launch(_log_total_kernel, _grid(keys, sizes))(*arguments, **sizes)
+        _run(_log_total_kernel, keys, total, len(keys), bound * LOG2_E, **_tiles(keys))
         ctx.save_for_backward(keys, total)
         ctx.bound = bound
         return total
@@ -137,9 +135,8 @@ class _LogTotalOthers(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         keys, total = ctx.saved_tensors
         scale = gradient.float() * torch.exp(ctx.bound - total)
-        result, sizes = torch.empty_like(keys), _tiles(keys)
-        arguments = *_descriptors(keys, sizes), scale, result, len(keys), ctx.bound * LOG2_E
-        launch(_gradient_kernel, _grid(keys, sizes))(*arguments, num_columns=keys.shape[1], **sizes)
+        result, numbers = torch.empty_like(keys), (len(keys), ctx.bound * LOG2_E)
+        _run(_gradient_kernel, keys, scale, result, *numbers, num_columns=keys.shape[1], **_tiles(keys))
         return result, None
 
 
@@ -156,13 +153,7 @@ def _tiles(keys: Tensor) -> dict[str, Any]:
     }
 
 
-def _grid(keys: Tensor, sizes: dict[str, Any]) -> tuple[int]:
-    return (triton.cdiv(len(keys), sizes["rows_per_tile"]),)
-
-
-def _descriptors(keys: Tensor, sizes: dict[str, Any]) -> list[Any]:
-    """Of the table as tiles of own rows, and of others."""
-    return [
-        TensorDescriptor.from_tensor(keys, [sizes[name], keys.shape[1]])
-        for name in ("rows_per_tile", "others_per_tile")
-    ]
+def _run(kernel: Any, keys: Tensor, *arguments: Tensor | float, **sizes: Any) -> None:
+    """Run a kernel over the table as tiles of own rows, and of others."""
+    tiles = [TensorDescriptor.from_tensor(keys, [sizes[f"{of}_per_tile"], keys.shape[1]]) for of in ("rows", "others")]
+    launch(kernel, (triton.cdiv(len(keys), sizes["rows_per_tile"]),))(*tiles, *arguments, **sizes)

@@ -2,5 +2,5 @@
 
 `workers.py` says which of how many a process is, `training.py` holds all that differs from one process. A graph in
 parts: `partition.py` makes them and hands them out, `exchange.py` asks other workers and gathers features,
-`part_sampler.py` draws batches from all parts, `part_batches.py` puts both before the training loop.
+`part_batches.py` draws batches from all parts and puts them before the training loop.
 """

@@ -25,7 +25,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from types import FrameType
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -85,7 +85,7 @@ class SharedStep(EagerStep):
         workers: Workers,
         interrupt: SharedInterrupt | None = None,
     ) -> None:
-        device = next(cast(nn.Module, method).parameters()).device
+        device = next(method.parameters()).device
         batches: Prefetcher
         if isinstance(graph, Part):
             batches = make_part_batches(graph, recipe=recipe, seed=seed, device=device, workers=workers)

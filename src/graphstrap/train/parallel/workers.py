@@ -194,18 +194,7 @@ def joined(device: torch.device) -> Iterator[Workers]:
     # Its functions take the group of all workers as a default argument: imported after the group is made, as by an
     # optimiser, they would keep it and its threads alive, and such a thread may abort the interpreter as it exits.
     importlib.import_module("torch.distributed.nn")
-    store, rank, size = _meet()
-    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
-    try:
-        yield Workers(dist.get_rank(), dist.get_world_size())
-    finally:
-        dist.destroy_process_group()
-
-
-def _meet() -> tuple[Any, int, int]:
-    """Where the workers leave their addresses for each other; this one's number, and how many they are."""
-    try:
+    try:  # where the workers leave their addresses for each other; this one's number, and how many they are
         store, rank, size = next(rendezvous("env://", timeout=MEETING))
     except (dist.DistError, ValueError) as error:
         place = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
@@ -213,7 +202,12 @@ def _meet() -> tuple[Any, int, int]:
             f"worker {os.environ['RANK']} met nobody at {place} within {MEETING.total_seconds():.0f} s: is that the "
             f"address of the first host, and have all {os.environ['WORLD_SIZE']} workers been started?"
         ) from error
-    return store, rank, size
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
+    try:
+        yield Workers(dist.get_rank(), dist.get_world_size())
+    finally:
+        dist.destroy_process_group()
 
 
 def threads_of_each(num_workers: int) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -90,6 +91,7 @@ class NeighborIndex:
         order: (E,) the edge at each place; None where edge and place are the same number.
         sources: (E,) the graph's own `indices`.
         times: (N,) int64, `ALWAYS` where a node has none; None where time is not looked at.
+        weights: (E,) the graph's own.
         nodes: (N,) of one part of a graph, the nodes whose rows it has, in order; None for all of them.
         source_times: (E,) of one part, the times of the nodes that edges come from, instead of `times`.
     """
@@ -99,6 +101,7 @@ class NeighborIndex:
     order: Tensor | None
     sources: Tensor
     times: Tensor | None
+    weights: Tensor | None
     nodes: Tensor | None = None
     source_times: Tensor | None = None
 
@@ -107,7 +110,8 @@ class NeighborIndex:
         times = node_times(graph) if with_times else None
         num_relations = num_relations_of(graph)
         source_times = None if times is None else lambda edges: times[graph.indices[edges].long()]
-        return cls(graph.indptr, *sort_rows(graph, num_relations, source_times), graph.indices, times)
+        ends, order = sort_rows(graph, num_relations, source_times)
+        return cls(graph.indptr, ends, order, graph.indices, times, graph.edge_weights)
 
     @property
     def num_relations(self) -> int:
@@ -132,22 +136,29 @@ class NeighborIndex:
             degree = self._count_old(start, degree, before[:, None])
         return start, degree
 
-    def degrees(
-        self, nodes: Tensor, before: Tensor | None, weight_starts: Tensor | None, relations: list[int] | None = None
-    ) -> Tensor:
-        """(F,) how many edges `segments` has for each node, or what they weigh (see `weight_starts`); of these
-        relations, or of all."""
+    def degrees(self, nodes: Tensor, before: Tensor | None, relations: list[int] | None) -> Tensor:
+        """(F,) how many edges `segments` has for each node, or what they weigh; of these relations, or of all."""
+        if before is None and relations is None:
+            return self._row_totals.index_select(0, self.places_of(nodes))
         start, degree = self.segments(nodes, before)
         if relations is not None:
             start, degree = start[:, relations], degree[:, relations]
-        if weight_starts is not None:
-            degree = weight_starts[start + degree] - weight_starts[start]
+        if self.weights is not None:
+            degree = self._weight_starts[start + degree] - self._weight_starts[start]
         return degree.sum(1).float()
 
-    def weight_starts(self, weights: Tensor) -> Tensor:
+    @cached_property
+    def _row_totals(self) -> Tensor:
+        if self.weights is None:
+            return self.indptr.diff().float()
+        return torch.segment_reduce(self.weights, "sum", offsets=self.indptr)
+
+    @cached_property
+    def _weight_starts(self) -> Tensor:
         """(E + 1,) what all edges at earlier places weigh. In double precision, which adds up ordinary weights without
         rounding, so that the parts of a graph say what the whole says."""
-        ordered = weights if self.order is None else weights.index_select(0, self.order)
+        assert self.weights is not None
+        ordered = self.weights if self.order is None else self.weights.index_select(0, self.order)
         return torch.nn.functional.pad(ordered.cumsum(0, dtype=torch.float64), (1, 0))
 
     def edges(self, places: Tensor) -> Tensor:
@@ -179,10 +190,10 @@ def sort_rows(
     were), in no order of their own where they are so already."""
     ends = order = None
     if num_relations > 1:
-        ends = torch.cat([_relation_ends(block, num_relations) for block in _blocks(graph, source_times)])
+        ends = torch.cat([block.relation_ends(num_relations) for block in _blocks(graph, source_times)])
     has_keys = graph.edge_types is not None or source_times is not None
-    if has_keys and not all(_is_sorted(block) for block in _blocks(graph, source_times)):
-        order = torch.cat([block.first_edge + _sorted_order(block) for block in _blocks(graph, source_times)])
+    if has_keys and not all(block.is_sorted() for block in _blocks(graph, source_times)):
+        order = torch.cat([block.first_edge + block.order() for block in _blocks(graph, source_times)])
     return ends, order
 
 
@@ -212,6 +223,24 @@ class _Block(NamedTuple):
     first_edge: int
     keys: list[Tensor]
 
+    def relation_ends(self, num_relations: int) -> Tensor:
+        *_, types, rows = self.keys
+        counts = torch.bincount(rows * num_relations + types, minlength=self.num_rows * num_relations)
+        return counts.view(self.num_rows, num_relations).cumsum(1).int()
+
+    def is_sorted(self) -> bool:
+        rows = self.keys[-1]
+        ahead = torch.zeros(max(0, len(rows) - 1), dtype=torch.bool, device=rows.device)
+        for key in self.keys:  # the last key that differs decides
+            ahead = torch.where(key[1:] == key[:-1], ahead, key[1:] < key[:-1])
+        return not bool(ahead.any())
+
+    def order(self) -> Tensor:
+        order = torch.arange(len(self.keys[-1]), device=self.keys[-1].device)
+        for key in self.keys:
+            order = order[torch.sort(key[order], stable=True).indices]
+        return order
+
 
 def _blocks(graph: Graph, source_times: SourceTimes | None) -> Iterator[_Block]:
     first = 0
@@ -229,25 +258,13 @@ def _blocks(graph: Graph, source_times: SourceTimes | None) -> Iterator[_Block]:
         first = last
 
 
-def _relation_ends(block: _Block, num_relations: int) -> Tensor:
-    *_, types, rows = block.keys
-    counts = torch.bincount(rows * num_relations + types, minlength=block.num_rows * num_relations)
-    return counts.view(block.num_rows, num_relations).cumsum(1).int()
+class Frontier(NamedTuple):
+    """The nodes that a hop draws edges into."""
 
-
-def _is_sorted(block: _Block) -> bool:
-    rows = block.keys[-1]
-    ahead = torch.zeros(max(0, len(rows) - 1), dtype=torch.bool, device=rows.device)
-    for key in block.keys:  # the last key that differs decides
-        ahead = torch.where(key[1:] == key[:-1], ahead, key[1:] < key[:-1])
-    return not bool(ahead.any())
-
-
-def _sorted_order(block: _Block) -> Tensor:
-    order = torch.arange(len(block.keys[-1]), device=block.keys[-1].device)
-    for key in block.keys:
-        order = order[torch.sort(key[order], stable=True).indices]
-    return order
+    nodes: Tensor  # (F,)
+    owners: Tensor | None = None  # (F,) the number of each node's root, where draws depend on the root
+    roots: Tensor | None = None  # (B,) the roots
+    before: Tensor | None = None  # (F,) leave out edges from nodes newer than that
 
 
 class Drawn(NamedTuple):
@@ -262,26 +279,16 @@ class Drawn(NamedTuple):
 
 
 def draw_edges(
-    index: NeighborIndex,
-    nodes: Tensor,
-    fan_outs: list[int],
-    *,
-    seeds: list[int],
-    owners: Tensor | None = None,
-    roots: Tensor | None = None,
-    before: Tensor | None = None,
-    with_factors: bool = True,
+    index: NeighborIndex, frontier: Frontier, fan_outs: list[int], *, seeds: list[int], with_factors: bool = True
 ) -> Drawn:
     """min(d, k) of the d edges of each relation into each node.
 
     Args:
-        nodes: (F,) the frontier.
         fan_outs: k for each relation.
         seeds: one to hash roots with, then one for each relation.
-        owners, roots: (F,) the number of each node's root, and (B,) the roots, where draws depend on the root.
-        before: (F,) leave out edges from nodes newer than that.
         with_factors: whether to say how many edges each one stands for.
     """
+    nodes, owners, roots, before = frontier
     device, num_relations = nodes.device, index.num_relations
     start, degree = (column.flatten() for column in index.segments(nodes, before))
     if num_relations == 1:

@@ -10,9 +10,7 @@ import torch
 from torch import Tensor
 
 from graphstrap.ops._triton.launch import IS_AVAILABLE, launch
-from graphstrap.train.sampling.draw import Drawn, NeighborIndex
-
-__all__ = ["IS_AVAILABLE", "MAX_WIDTH", "draw_edges"]
+from graphstrap.train.sampling.draw import Drawn, Frontier, NeighborIndex
 
 MAX_WIDTH = 1024  # slots a pair may have; wider draws go the other way
 _PAIRS_PER_PROGRAM = 32
@@ -117,17 +115,10 @@ if IS_AVAILABLE:
 
 
 def draw_edges(
-    index: NeighborIndex,
-    nodes: Tensor,
-    fan_outs: list[int],
-    *,
-    seeds: list[int],
-    owners: Tensor | None = None,
-    roots: Tensor | None = None,
-    before: Tensor | None = None,
-    with_factors: bool = True,
+    index: NeighborIndex, frontier: Frontier, fan_outs: list[int], *, seeds: list[int], with_factors: bool = True
 ) -> Drawn:
     """See `draw.draw_edges`."""
+    nodes, owners, roots, before = frontier
     device, num_relations = nodes.device, index.num_relations
     num_pairs = len(nodes) * num_relations
     on_device = torch.tensor([*seeds, *fan_outs], device=device)
@@ -142,13 +133,13 @@ def draw_edges(
         num_slots = triton.next_power_of_2(width)
         num_lanes = max(1, min(_PAIRS_PER_PROGRAM, 2048 // num_slots))
         # In the place of what is not given stands a tensor that is not read.
-        frontier = nodes, nodes if owners is None else owners, nodes if roots is None else roots, seed_table
+        rows = nodes, nodes if owners is None else owners, nodes if roots is None else roots, seed_table
         pairs = starts, degrees, counts, ends, edges if index.order is None else index.order, index.sources
         results = edges, sources, into_rows, edges if factors is None else factors
         kinds = {"has_owners": owners is not None, "has_order": index.order is not None, "has_factors": with_factors}
         sizes = {"width": width, "num_slots": num_slots, "num_lanes": num_lanes}
         launch(_draw_kernel, (triton.cdiv(num_pairs, num_lanes),))(
-            *frontier, *pairs, *results, num_pairs, num_relations, **kinds, **sizes
+            *rows, *pairs, *results, num_pairs, num_relations, **kinds, **sizes
         )
     of_rows = counts if num_relations == 1 else counts.view(-1, num_relations).sum(1)
     return Drawn(of_rows, edges, sources, into_rows, factors)

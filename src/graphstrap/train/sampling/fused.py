@@ -36,9 +36,11 @@ _MOST_CAPTURED = 4
 
 
 class _Buffers:
-    """Room for a batch, and for what it is made with; `sizes` are the most nodes that 0, 1, ... hops may find."""
+    """Room for a batch around so many roots, and for what it is made with."""
 
-    def __init__(self, sizes: list[int], device: torch.device, *, with_factors: bool) -> None:
+    def __init__(self, sampler: FusedSampler, num_roots: int) -> None:
+        sizes, device = sampler.sizes(num_roots), sampler.graph.device
+
         def room(size: int, dtype: torch.dtype = torch.int64) -> Tensor:
             return torch.empty(size, dtype=dtype, device=device)
 
@@ -50,7 +52,7 @@ class _Buffers:
         self.indptr = torch.zeros(num_nodes + 1, dtype=torch.int64, device=device)
         self.edges, self.sources = room(num_edges), room(num_edges)
         self.indices = room(num_edges, torch.int32)
-        self.factors = room(num_edges if with_factors else 1, torch.float32)
+        self.factors = room(num_edges if sampler.unbiased else 1, torch.float32)
         self.starts, self.degrees, self.counts, self.sums = (room(sizes[-2]) for _ in range(4))
         self.marks, self.ranks = room(sizes[-1]), room(sizes[-1])
 
@@ -86,7 +88,7 @@ class FusedSampler:
         if roots.is_cuda and size in self._seen and size not in self._captured and len(self._captured) < _MOST_CAPTURED:
             self._captured[size] = self._capture(size)
         self._seen.add(size)
-        buffers, replay = self._captured.get(size) or (self._allocate(size), None)
+        buffers, replay = self._captured.get(size) or (_Buffers(self, size), None)
         buffers.roots.copy_(roots, non_blocking=True)
         buffers.seeds.copy_(seeds, non_blocking=True)
         if replay is None:
@@ -95,11 +97,8 @@ class FusedSampler:
             replay.replay()
         return self._cut(buffers, copied=replay is not None)
 
-    def _allocate(self, num_roots: int) -> _Buffers:
-        return _Buffers(self.sizes(num_roots), self.graph.device, with_factors=self.unbiased)
-
     def _capture(self, size: int) -> tuple[_Buffers, torch.cuda.CUDAGraph]:
-        buffers, replay = self._allocate(size), torch.cuda.CUDAGraph()
+        buffers, replay = _Buffers(self, size), torch.cuda.CUDAGraph()
         stream = torch.cuda.Stream(self.graph.device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(self.graph.device))
         with torch.cuda.graph(replay, stream=stream, capture_error_mode="thread_local"):

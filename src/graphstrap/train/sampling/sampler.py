@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,8 +27,17 @@ from torch import Tensor
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.graph.keep import child_seed
+from graphstrap.ops._triton.launch import IS_AVAILABLE
 from graphstrap.train.sampling import draw_triton
-from graphstrap.train.sampling.draw import ALWAYS, NOT_FOUND, Drawn, NeighborIndex, draw_edges, num_relations_of
+from graphstrap.train.sampling.draw import (
+    ALWAYS,
+    NOT_FOUND,
+    Drawn,
+    Frontier,
+    NeighborIndex,
+    draw_edges,
+    num_relations_of,
+)
 from graphstrap.train.sampling.fused import FusedSampler
 from graphstrap.train.sampling.subgraph import Found, Hop, assemble, make_batch
 
@@ -62,13 +70,11 @@ class Sampler:
         if by_time and not disjoint:
             raise InputError("sampling by time is per root: set sampling.disjoint = true with sampling.by_time")
         self.graph, self.disjoint, self.by_time, self.unbiased = graph, disjoint, by_time, unbiased
-        self.index, self._weights = self._make_index(), graph.edge_weights
+        self.index = self._make_index()
         self.fan_outs = [_fan_out_row(graph, entry) for entry in fan_outs]
         # The relations that any hop draws from, None for all; the others are as if they were not there.
         is_drawn = [any(column) for column in zip(*self.fan_outs, strict=True)]
         self.relations = None if all(is_drawn) else [relation for relation, drawn in enumerate(is_drawn) if drawn]
-        self._degrees: Tensor | None = None
-        self._weight_starts: Tensor | None = None
         self.places_table: Tensor | None = None
         self.fused: FusedSampler | None = None
         if not disjoint:
@@ -98,8 +104,7 @@ class Sampler:
                 nodes, owners = found.frontier
                 hop_seed = child_seed(step_seed, hop)
                 seeds = [hop_seed, *(child_seed(hop_seed, relation) for relation in range(self.index.num_relations))]
-                before = _of_owners(limits, owners)
-                drawn = self._draw(nodes, fan_outs, seeds=seeds, owners=owners, roots=roots, before=before)
+                drawn = self._draw(Frontier(nodes, owners, roots, _of_owners(limits, owners)), fan_outs, seeds)
                 places = found.add(drawn.sources, None if owners is None else owners.index_select(0, drawn.rows))
                 hops.append(Hop(drawn, places))
             missing = self._missing_degrees(found, hops, limits) if self.unbiased else None
@@ -111,11 +116,11 @@ class Sampler:
         times = self.index.times.index_select(0, roots)
         return torch.where(times == ALWAYS, torch.iinfo(torch.int64).max, times)
 
-    def _draw(self, nodes: Tensor, fan_outs: list[int], **more: Any) -> Drawn:
+    def _draw(self, frontier: Frontier, fan_outs: list[int], seeds: list[int]) -> Drawn:
         """The edges of a hop; see `draw_edges`."""
-        is_narrow = max(fan_outs) <= draw_triton.MAX_WIDTH
-        way = draw_triton.draw_edges if nodes.is_cuda and draw_triton.IS_AVAILABLE and is_narrow else draw_edges
-        return way(self.index, nodes, fan_outs, with_factors=self.unbiased, **more)
+        by_triton = frontier.nodes.is_cuda and IS_AVAILABLE and max(fan_outs) <= draw_triton.MAX_WIDTH
+        way = draw_triton.draw_edges if by_triton else draw_edges
+        return way(self.index, frontier, fan_outs, seeds=seeds, with_factors=self.unbiased)
 
     def _missing_degrees(self, found: Found, hops: list[Hop], limits: Tensor | None) -> Tensor:
         """(N,) the degrees of nodes that have no edges in the batch, 0 for all others."""
@@ -130,15 +135,7 @@ class Sampler:
 
     def _degrees_of(self, nodes: Tensor, before: Tensor | None) -> Tensor:
         """(F,) how many edges of the relations that are sampled go into each node, or what they weigh."""
-        weights, indptr = self._weights, self.index.indptr
-        if before is not None or self.relations is not None:
-            if weights is not None and self._weight_starts is None:
-                self._weight_starts = self.index.weight_starts(weights)
-            return self.index.degrees(nodes, before, self._weight_starts, self.relations)
-        if self._degrees is None:
-            sums = None if weights is None else torch.segment_reduce(weights, "sum", offsets=indptr)
-            self._degrees = indptr.diff().float() if sums is None else sums
-        return self._degrees.index_select(0, self.index.places_of(nodes))
+        return self.index.degrees(nodes, before, self.relations)
 
     def _assemble(self, found: Found, hops: list[Hop], *, num_roots: int, missing_degrees: Tensor | None) -> Graph:
         return assemble(self.graph, found, hops, num_roots=num_roots, missing_degrees=missing_degrees)
