@@ -22,11 +22,20 @@ from graphstrap.evaluation.registry import PROTOCOLS, Evaluation, Protocol
 from graphstrap.evaluation.task import Embeddings
 from graphstrap.graph import Graph
 from graphstrap.graph.many import training_graphs
+from graphstrap.io.parts import Part
 from graphstrap.nn.features import raw_features
 from graphstrap.nn.model import Model
 from graphstrap.ops import resolve_device
 from graphstrap.run.defaults import resolve_recipe
-from graphstrap.run.folder import START_FILE, Run, describe_labels, read_metrics, removed_if_refused
+from graphstrap.run.folder import (
+    INSTANT_FILE,
+    MODEL_FILE,
+    START_FILE,
+    Run,
+    describe_labels,
+    read_metrics,
+    removed_if_refused,
+)
 from graphstrap.run.recipe import Recipe, load_recipe
 from graphstrap.run.settings import checked_seed
 from graphstrap.train.log import MetricsSink
@@ -119,6 +128,8 @@ class Embedder:
         if run is not None and workers.is_first:
             folder = self.create_run(Path(run), model, graph, source=source or {}, is_warm=start_from is not None)
         with removed_if_refused(None if folder is None else folder.folder, [folder]):
+            if folder is not None and model.method.is_trained and not isinstance(graph, Part):
+                model.instantly(prepared).save(folder.folder, file_name=INSTANT_FILE)  # to be asked while it trains
             device = resolve_device(self.device)
             [records] = train_models(
                 [model], graph, prepared, [folder], device=device, mirrors=mirrors, progress=progress, workers=workers
@@ -274,12 +285,13 @@ class Embedder:
         self._fitted().save(Path(folder))
 
     @classmethod
-    def load(cls, folder: str | Path, *, device: str = "auto") -> Self:
+    def load(cls, folder: str | Path, *, device: str = "auto", file_name: str = MODEL_FILE) -> Self:
         """Read what `save` wrote, or a finished run folder. `gs.Embedder.load` takes a model of any method.
 
         Args:
             folder: that holds `model.safetensors`.
             device: "auto", "cpu" or "cuda".
+            file_name: of another model in it; "instant.safetensors" can be asked while a run trains.
 
         Returns:
             A fitted estimator.
@@ -287,7 +299,7 @@ class Embedder:
         Example:
             >>> gs.Embedder.load("models/mine").embed(graph)
         """
-        model = Model.load(Path(folder))
+        model = Model.load(Path(folder), file_name=file_name)
         estimator = cls._of(model.recipe, seed=model.seed, device=device, where=Path(folder))
         estimator.learned(model, read_metrics(Path(folder)))
         return estimator
@@ -559,7 +571,7 @@ def score_links(
         graph: some of its edges are hidden.
         num_runs: how often edges are drawn and hidden.
         refit: train anew without them, which takes as long as `fit` did; else the model's encoder, which saw them.
-        baselines: also evaluate raw features and an untrained encoder.
+        baselines: also evaluate raw features, an untrained encoder and `instant`.
         progress: show a bar while training anew; None: as `fit` does.
 
     Returns:
@@ -581,6 +593,7 @@ def score_links(
             runs.setdefault(name, []).append(evaluate_links(h, edges))
     trained_how = "trained anew without them" if refit else "by an encoder that was trained with them"
     ways = {"raw features": "features as they are", "random init": "by an untrained encoder"}
+    ways["instant"] = "from the other edges, without training"
     return {name: summarise_links(found, how=ways.get(name, trained_how)) for name, found in runs.items()}
 
 

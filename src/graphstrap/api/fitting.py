@@ -26,7 +26,7 @@ from graphstrap.nn.encoders import recalibrate_batch_norm
 from graphstrap.nn.methods import Method
 from graphstrap.nn.methods.semi_supervised import training_labels
 from graphstrap.nn.model import Model
-from graphstrap.run.folder import Run
+from graphstrap.run.folder import INSTANT_FILE, Run
 from graphstrap.train.batches import BatchMaker, place_graph
 from graphstrap.train.console import can_be_watched
 from graphstrap.train.log import MetricsSink
@@ -121,6 +121,7 @@ def train_models(
                 freeze(model, placed, workers=workers)
             if workers.is_first and run is not None:
                 model.save(run.folder)
+                (run.folder / INSTANT_FILE).unlink(missing_ok=True)
             workers.take_module_from_first(model.module)
     return [log if run is None else run.metrics() for log, run in zip(logs, runs, strict=True)]
 

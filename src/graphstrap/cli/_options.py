@@ -125,15 +125,33 @@ def check_one_run(folder: Path) -> None:
 
 
 def open_run(
-    folder: Path, *, device: str, quiet: bool = False, loaded: dict[Source, Graph] | None = None
+    folder: Path,
+    *,
+    device: str,
+    quiet: bool = False,
+    loaded: dict[Source, Graph] | None = None,
+    or_instant: bool = False,
 ) -> tuple[Embedder, Graph]:
-    """A finished run's model and graph; for `loaded` see `load_graph_of`."""
+    """A finished run's model and graph; for `loaded` see `load_graph_of`. `or_instant`: of an unfinished one, what it
+    wrote before training."""
     from graphstrap.api.estimator import Embedder
     from graphstrap.run.folder import Run
 
     check_one_run(folder)
     run = Run.open(folder)
-    return Embedder.load(folder, device=device), load_graph_of(run, quiet=quiet, loaded=loaded)
+    model = load_instantly(run, device=device) if or_instant else Embedder.load(folder, device=device)
+    return model, load_graph_of(run, quiet=quiet, loaded=loaded)
+
+
+def load_instantly(run: Run, *, device: str) -> Embedder:
+    """A run's model; while it trains, the one that needs no training, which is said."""
+    from graphstrap.api.estimator import Embedder
+
+    name = run.readable_model
+    if name is None or run.is_finished:
+        return Embedder.load(run.folder, device=device)
+    note(f"note: {run.folder} is not trained yet: these are the columns of `instant`, features and their averages")
+    return Embedder.load(run.folder, device=device, file_name=name)
 
 
 # The options of tables: the field of TableOptions that each is, and what it says.

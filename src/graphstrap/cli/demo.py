@@ -22,7 +22,7 @@ def demo(
     quiet: o.Quiet = False,
 ) -> None:
     """Learn the standard library's call graph without labels, then see what the embedding knows."""
-    from graphstrap.api.estimator import Embedder, random_init
+    from graphstrap.api.estimator import Embedder, baselines_of
     from graphstrap.api.neighbors import find_neighbors, find_node
     from graphstrap.evaluation.protocols import evaluate
     from graphstrap.io.datasets import load
@@ -38,9 +38,9 @@ def demo(
     o.note(sizes, quiet=quiet)
     model = Embedder(seed=seed, device="cpu", settings={"train.steps": steps}).fit(graph, progress=not quiet)
     h = model.embed(graph)
-    assert graph.x is not None
-    untrained = random_init(graph, model.recipe_, seed=seed, device="cpu")
-    candidates = {"raw": graph.x, "random_init": untrained, "bgrl": h}
+    others = baselines_of(graph, model.recipe_, seed=seed, device="cpu")
+    names = {"raw features": "raw", "random init": "random_init"}
+    candidates = {**{names.get(name, name): one for name, one in others.items()}, "default": h}
     found = {name: evaluate(each, graph, num_runs=_NUM_SPLITS).mean for name, each in candidates.items()}
     assert graph.labels is not None
     title = "Functions of Python's standard library, by what they call and how they are written"

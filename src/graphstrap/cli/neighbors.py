@@ -20,7 +20,7 @@ def neighbors(
     """List the k nearest nodes by cosine similarity of their embeddings."""
     from graphstrap.api.neighbors import find_neighbors, find_node
 
-    model, graph = o.open_run(folder, device=device, quiet=quiet)
+    model, graph = o.open_run(folder, device=device, quiet=quiet, or_instant=True)
     index = find_node(graph, node)  # before the embedding is computed: there may be no such node
     found = find_neighbors(model.embed(graph), index, k=k)
     ids = graph.external_ids

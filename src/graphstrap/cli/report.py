@@ -48,9 +48,11 @@ def report(
     found = [Run.open(one) for one in folders or [folder]]
     found.sort(key=lambda run: not run.is_finished)  # the map is that of the first that has a model
     with_models = [(run, Embedder.load(run.folder, device=device) if run.is_finished else None) for run in found]
+    if not found[0].is_finished and found[0].readable_model is not None:
+        with_models[0] = found[0], o.load_instantly(found[0], device=device)
     if protocol and not found[0].is_finished:
         raise InputError(f"{folder} has no model to evaluate by --protocol yet: finish it with `graphstrap resume`")
-    graph = o.load_graph_of(found[0], quiet=quiet) if found[0].is_finished else None
+    graph = o.load_graph_of(found[0], quiet=quiet) if with_models[0][1] is not None else None
     say = partial(o.note, quiet=quiet)
     health = write_report(with_models, path, graph=graph, protocols=protocol or None, num_runs=runs, say=say)
     if as_json:

@@ -19,7 +19,7 @@ from graphstrap.graph.many import training_graphs
 from graphstrap.nn.encoders.edges import KnownEdges, edge_size
 from graphstrap.nn.features import FeatureTransform, id_numbers
 from graphstrap.nn.methods import Method, build_method
-from graphstrap.nn.methods.instant import HopColumns
+from graphstrap.nn.methods.instant import HopColumns, InstantSettings
 from graphstrap.run.folder import MODEL_FILE, load_state, load_tensors, save_tensors, with_prefix
 from graphstrap.run.recipe import Recipe, parse_recipe
 
@@ -101,6 +101,19 @@ class Model:
         recipe, own = replace(self.recipe, data=data, encoder=encoder), earlier.own_features
         return replace(model, recipe=recipe, transform=earlier.transform, own_features=own, edges=edges)
 
+    def instantly(self, prepared: Graph) -> Model:
+        """The model of method `instant` on the same features."""
+        own, columns = self.own_features, InstantSettings()
+        if own is not None and own.num_hops:
+            columns = InstantSettings(num_columns=own.num_columns, num_hops=own.num_hops)
+        recipe = Recipe(name="instant", data=self.recipe.data, method=columns)
+        method = build_method(recipe, input_sizes=self.transform.output_sizes, seed=self.seed)
+        if own is not None and own.num_hops:
+            method.online = own
+        else:
+            method.fit(prepared)
+        return Model(recipe, self.transform, method, self.seed, num_nodes=self.num_nodes)
+
     def prepare(self, graph: Graph) -> Graph:
         """The graph as the encoder takes it: features and edges as in training."""
         if self.node_ids is not None:
@@ -148,13 +161,13 @@ class Model:
             **({} if self.edges is None else {"edges": asdict(self.edges)}),
         }
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path, *, file_name: str = MODEL_FILE) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"{folder} cannot be made: {error.strerror or error}") from error
         tensors, info = self.contents()
-        save_tensors(folder / MODEL_FILE, tensors, kind="model", info=info)
+        save_tensors(folder / file_name, tensors, kind="model", info=info)
 
     @classmethod
     def load(cls, folder: Path, *, file_name: str = MODEL_FILE) -> Model:

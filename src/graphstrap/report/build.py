@@ -58,7 +58,8 @@ def write_report(
         if len(runs) > 1:
             header["notes"].insert(0, f"The map shows seed {run.info['seed']}.")
     logs = dict(sorted((int(one.info["seed"]), one.metrics()) for one, _ in runs))
-    healths, health = _check(run.recipe, logs, models, dict(zip(models, scores.gains, strict=False)))
+    finished = [int(one.info["seed"]) for one, _ in runs if one.is_finished]
+    healths, health = _check(run.recipe, logs, finished, dict(zip(models, scores.gains, strict=False)))
     score_of = dict(zip(models, scores.by_seed, strict=False))
     best, is_alone, folder = scores.best, len(logs) == 1, run.folder.resolve()
     seed = None if is_alone else run.info["seed"]  # one of several is named

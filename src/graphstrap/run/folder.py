@@ -46,6 +46,7 @@ T = TypeVar("T")
 FORMAT_VERSION = 1
 LOCK_FILE = "run.lock"
 MODEL_FILE, START_FILE = "model.safetensors", "start.safetensors"
+INSTANT_FILE = "instant.safetensors"  # what can be asked of a run while it trains
 
 
 class Run:
@@ -126,6 +127,11 @@ class Run:
     @property
     def is_finished(self) -> bool:
         return (self.folder / MODEL_FILE).exists()
+
+    @property
+    def readable_model(self) -> str | None:
+        """The file of its model; while it trains, that of what needs no training; None where there is neither."""
+        return next((name for name in (MODEL_FILE, INSTANT_FILE) if (self.folder / name).exists()), None)
 
     @property
     def has_begun(self) -> bool:
