@@ -11,7 +11,6 @@ bfloat16.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +24,8 @@ from graphstrap.nn.encoders.gat import GAT
 from graphstrap.ops import backend, resolve_device
 from graphstrap.ops.precision import computing_in
 from graphstrap_lab.bench.memory import PeakMemory
-from graphstrap_lab.bench.record import write_record
 from graphstrap_lab.bench.timing import Call, time_in_turn
+from harness import Record, Row, run
 
 HUB_POWER = 1.6  # the largest degree is then about twice PPI's 722
 
@@ -36,10 +35,9 @@ class Stack(nn.Module):
 
     def __init__(self, encoder: GAT) -> None:
         super().__init__()
-        self.convs, self.skips = nn.ModuleList(), nn.ParameterList()
-        for layer in encoder.layers:
-            self.convs.append(make_conv(layer))
-            self.skips.extend(nn.Parameter(skip.detach().clone()) for skip in layer.skips)  # type: ignore[union-attr]
+        layers: list[Any] = list(encoder.layers)
+        self.convs = nn.ModuleList(make_conv(layer) for layer in layers)
+        self.skips = nn.ParameterList(skip.detach().clone() for layer in layers for skip in layer.skips)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         for index, conv in enumerate(self.convs):
@@ -47,14 +45,11 @@ class Stack(nn.Module):
             x = F.elu(z + x @ self.skips[index] if index < len(self.skips) else z)
         return x
 
-    def gradients(self) -> list[Tensor | None]:
+    def gradients(self) -> list[Tensor]:
         """In the order of `gradients_of`."""
-        found: list[Tensor | None] = []
-        for index, conv in enumerate(self.convs):
-            convs: Any = conv
-            found += [convs.lin.weight.grad.T, convs.att_src.grad[0], convs.att_dst.grad[0], convs.bias.grad]
-            found += [self.skips[index].grad] if index < len(self.skips) else []
-        return found
+        convs: list[Any] = list(self.convs)
+        found = [(c.lin.weight.grad.T, c.att_src.grad[0], c.att_dst.grad[0], c.bias.grad) for c in convs]
+        return [gradient for own in found for gradient in own] + [skip.grad for skip in self.skips]
 
 
 def make_conv(layer: Any) -> Any:
@@ -68,11 +63,10 @@ def make_conv(layer: Any) -> Any:
     return conv
 
 
-def gradients_of(encoder: GAT) -> list[Tensor | None]:
+def gradients_of(encoder: GAT) -> list[Tensor]:
     layers: list[Any] = list(encoder.layers)
-    return [
-        p.grad for layer in layers for p in (layer.weights[0], layer.source, layer.target, layer.bias, *layer.skips)
-    ]
+    found = [one.grad for own in layers for one in (own.weights[0], own.source, own.target, own.bias)]
+    return found + [skip.grad for own in layers for skip in own.skips]
 
 
 def power_law_graph(num_nodes: int, num_edges: int, num_features: int) -> Graph:
@@ -122,13 +116,12 @@ class Sides:
             layer.slope = conv.negative_slope = slope  # type: ignore[assignment]
         self.ours("fp32")
         self.pyg("fp32")
-        pairs = zip(gradients_of(self.encoder), self.stack.gradients(), strict=True)
-        given = [(a.flatten(), b.flatten()) for a, b in pairs if a is not None and b is not None]
-        ours, theirs = (torch.cat(parts) for parts in zip(*given, strict=True))
+        sides = (gradients_of(self.encoder), self.stack.gradients())
+        ours, theirs = (torch.cat([gradient.flatten() for gradient in own]) for own in sides)
         return float(torch.linalg.norm(ours - theirs) / torch.linalg.norm(theirs))
 
 
-def measure(sides: Sides, *, rounds: int) -> dict[str, Any]:
+def measure(sides: Sides, *, rounds: int) -> Row:
     device = sides.device
     without_jumps, difference = (sides.gradient_difference(slope) for slope in (1.0, 0.2))
     calls: dict[str, Call] = {"ours": sides.ours, "pyg": sides.pyg, "ours_bf16": lambda: sides.ours("bf16")}
@@ -157,30 +150,23 @@ def measure(sides: Sides, *, rounds: int) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", type=int, default=44_906)
-    parser.add_argument("--edges", type=int, default=1_200_000)
-    parser.add_argument("--features", type=int, default=50)
-    parser.add_argument("--sizes", default="256,256,512", help="width of one head of each layer")
-    parser.add_argument("--heads", type=int, default=4)
-    parser.add_argument("--output-heads", type=int, default=6)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--to", type=Path, required=True)
-    arguments = parser.parse_args()
-    sizes = [int(size) for size in arguments.sizes.split(",")]
-    graph = power_law_graph(arguments.nodes, arguments.edges, arguments.features)
-    heads = arguments.heads, arguments.output_heads
-    sides = Sides(graph, sizes, heads, resolve_device(arguments.device))
-    row = {"sizes": sizes, "heads": heads, **measure(sides, rounds=arguments.rounds)}
-    for name, value in row.items():
-        print(f"{name}: {value}")
-    command = (
-        f"python lab/benchmarks/gat.py --nodes {arguments.nodes} --edges {arguments.edges} --sizes {arguments.sizes}"
-    )
-    write_record(arguments.to, bench="gat", command=command, rows=[row])
+def main(
+    *,
+    nodes: int = 44_906,
+    edges: int = 1_200_000,
+    features: int = 50,
+    sizes: str = "256,256,512",
+    heads: int = 4,
+    output_heads: int = 6,
+    rounds: int = 7,
+    device: str = "auto",
+    to: Path | None = None,
+) -> None:
+    """`sizes` are the widths of one head of each layer."""
+    widths = [int(size) for size in sizes.split(",")]
+    sides = Sides(power_law_graph(nodes, edges, features), widths, (heads, output_heads), resolve_device(device))
+    Record(to, "gat").add({"sizes": widths, "heads": (heads, output_heads), **measure(sides, rounds=rounds)})
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -8,10 +8,7 @@ Writes the result as JSON and, at the default place, docs/generated.md. The grap
 
 from __future__ import annotations
 
-import argparse
-import time
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,10 +18,9 @@ from graphstrap.graph.csr import neighbour_means
 from graphstrap.io.generate import mag
 from graphstrap.io.generate import mag_plan as published
 from graphstrap.io.generate.mag import RELATIONS
-from graphstrap_lab.bench.record import read_record, write_record
+from graphstrap_lab.bench.record import read_record
+from harness import REPOSITORY, RESULTS, Record, Row, now, peak_bytes, run
 
-RESULTS = Path(__file__).parent / "results" / "generated.json"
-PAGE = Path(__file__).parents[2] / "docs" / "generated.md"
 COUNTS = {
     "papers": published.NUM_PAPERS,
     "authors": published.NUM_AUTHORS,
@@ -83,21 +79,24 @@ def accuracy(graph: Graph) -> dict[str, float]:
     own = graph.features[0]
     assert isinstance(own, Tensor)
     incoming = [(graph.indptr, graph.indices)]
-    around = {
-        int(node): next(neighbour_means(incoming, own, rows=(int(node), int(node) + 1), first=0, max_edges=1 << 20))
-        for node in torch.cat([train, val]).tolist()
-    }
-    near = {part: torch.cat([around[int(node)] for node in nodes]) for part, nodes in (("train", train), ("val", val))}
+
+    def around(nodes: Tensor) -> Tensor:
+        spans = [(node, node + 1) for node in nodes.tolist()]
+        return torch.cat(
+            [next(neighbour_means(incoming, own, rows=rows, first=0, max_edges=1 << 20)) for rows in spans]
+        )
+
     labels, answer = graph.labels[train], graph.labels[val]
-    both = [torch.cat([own[nodes].float(), near[part]], 1) for part, nodes in (("train", train), ("val", val))]
+    alone = [own[nodes].float() for nodes in (train, val)]
+    both = [torch.cat([x, around(nodes)], 1) for x, nodes in zip(alone, (train, val), strict=True)]
     return {
-        "features": _ridge(own[train].float(), labels, own[val].float(), answer),
-        "features_and_papers_around": _ridge(both[0], labels, both[1], answer),
-        **_vote(graph, train, val),
+        "features": ridge(alone[0], labels, alone[1], answer),
+        "features_and_papers_around": ridge(both[0], labels, both[1], answer),
+        **vote(graph, train, val),
     }
 
 
-def _ridge(x: Tensor, labels: Tensor, x_val: Tensor, answer: Tensor) -> float:
+def ridge(x: Tensor, labels: Tensor, x_val: Tensor, answer: Tensor) -> float:
     mean, std = x.mean(0), x.std(0)
     x, x_val = ((torch.cat([(v - mean) / std, torch.ones(len(v), 1, device=v.device)], 1)).double() for v in (x, x_val))
     targets = torch.nn.functional.one_hot(labels, published.NUM_CLASSES).double()
@@ -106,7 +105,7 @@ def _ridge(x: Tensor, labels: Tensor, x_val: Tensor, answer: Tensor) -> float:
     return round(100 * float((scores.argmax(1) == answer).double().mean()), 2)
 
 
-def _vote(graph: Graph, train: Tensor, val: Tensor) -> dict[str, float]:
+def vote(graph: Graph, train: Tensor, val: Tensor) -> dict[str, float]:
     """The label that most train neighbours have, and how often there is one."""
     assert graph.labels is not None
     known = torch.full_like(graph.labels, -1).index_copy(0, train, graph.labels[train])
@@ -122,57 +121,53 @@ def _vote(graph: Graph, train: Tensor, val: Tensor) -> dict[str, float]:
     }
 
 
-def page(record: dict[str, Any]) -> str:
-    row = record["rows"][0]
-    lines = [
-        "# The generated MAG-like graph",
-        "",
-        "`graphstrap.io.generate.mag(scale)` makes a **synthetic** graph in the shape of MAG240M, as described in",
-        "`src/graphstrap/io/generate/mag.py`. It was fixed before any method was tuned on it. This page is written by",
-        "",
-        f"    {record['command']}",
-        "",
-        "| | MAG240M, published | generated at scale " + f"{row['scale']:g}, divided by it | ratio |",
-        "| --- | ---: | ---: | ---: |",
+def page(row: Row, command: str) -> str:
+    counts = [
+        (name, wanted, row["counts"][name] / (1 if name == "classes" else row["scale"]))
+        for name, wanted in COUNTS.items()
     ]
-    for name, wanted in COUNTS.items():
-        found = row["counts"][name] / (1 if name == "classes" else row["scale"])
-        lines.append(f"| {name} | {wanted:,} | {found:,.0f} | {found / wanted:.3f} |")
-    lines += [
-        "",
-        "At small scales fewer papers share a (year, topic), so that more references meet twice and are merged.",
-        "",
-        "| degrees | mean | median | largest | none | the first per cent of nodes has |",
-        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    count_lines = [f"| {name} | {wanted:,} | {found:,.0f} | {found / wanted:.3f} |" for name, wanted, found in counts]
+    degree_lines = [
+        f"| {name} | {d['mean']} | {d['median']} | {d['largest']:,} | {100 * d['none']:.1f} % "
+        f"| {100 * d['first_per_cent']:.1f} % |"
+        for name, d in row["degrees"].items()
     ]
-    for name, d in row["degrees"].items():
-        part = f"{100 * d['first_per_cent']:.1f} %"
-        lines.append(f"| {name} | {d['mean']} | {d['median']} | {d['largest']:,} | {100 * d['none']:.1f} % | {part} |")
-    a = row["accuracy"]
-    lines += [
-        "",
-        "Accuracy on validation labels in %, for orientation: ridge regression on a paper's features "
-        f"{a['features']}, with the mean of the papers around it {a['features_and_papers_around']}; the most frequent "
-        f"train label around it {a['labels_around']} ({a['has_labels_around']} have one). A fifth of the labels is "
-        "drawn from the whole field, which no method can know.",
-        "",
-        f"{row['seconds']} s on {row['device']}; largest memory {row['peak_bytes'] / 1e9:.1f} GB.",
-        "",
-    ]
-    return "\n".join(lines)
+    a, newline = row["accuracy"], "\n"
+    return f"""# The generated MAG-like graph
+
+`graphstrap.io.generate.mag(scale)` makes a **synthetic** graph in the shape of MAG240M, as described in
+`src/graphstrap/io/generate/mag.py`. It was fixed before any method was tuned on it. This page is written by
+
+    {command}
+
+| | MAG240M, published | generated at scale {row["scale"]:g}, divided by it | ratio |
+| --- | ---: | ---: | ---: |
+{newline.join(count_lines)}
+
+At small scales fewer papers share a (year, topic), so that more references meet twice and are merged.
+
+| degrees | mean | median | largest | none | the first per cent of nodes has |
+| --- | ---: | ---: | ---: | ---: | ---: |
+{newline.join(degree_lines)}
+
+Accuracy on validation labels in %, for orientation: ridge regression on a paper's features {a["features"]}, with the
+mean of the papers around it {a["features_and_papers_around"]}; the most frequent train label around it
+{a["labels_around"]} ({a["has_labels_around"]} have one). A fifth of the labels is drawn from the whole field, which no
+method can know.
+
+{row["seconds"]} s on {row["device"]}; largest memory {row["peak_bytes"] / 1e9:.1f} GB.
+"""
 
 
-def measure(scale: float, device: str) -> dict[str, Any]:
-    start = time.perf_counter()
+def measure(scale: float, device: torch.device) -> Row:
+    start = now(device)
     graph = mag(scale, device=device)
-    if device == "cuda":
-        torch.cuda.synchronize()
-    seconds = round(time.perf_counter() - start, 1)
+    seconds = round(now(device) - start, 1)
     return {
         "scale": scale,
-        "device": device,
+        "device": device.type,
         "seconds": seconds,
-        "peak_bytes": _peak_bytes(device),
+        "peak_bytes": peak_bytes(device),
         "num_nodes": graph.num_nodes,
         "num_edges": graph.num_edges,
         "counts": count(graph),
@@ -188,27 +183,13 @@ def measure(scale: float, device: str) -> dict[str, Any]:
     }
 
 
-def _peak_bytes(device: str) -> int:
-    import resource
-
-    if device == "cuda":
-        return torch.cuda.max_memory_allocated()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", type=float, default=0.01)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--to", type=Path, default=RESULTS)
-    given = parser.parse_args()
-    options = f" --scale {given.scale:g}" if given.scale != 0.01 else ""
-    options += f" --device {given.device}" if given.device != "cpu" else ""
-    command = f"python lab/benchmarks/generated.py{options}"
-    write_record(given.to, bench="generated", command=command, rows=[measure(given.scale, given.device)])
-    if given.to == RESULTS:
-        PAGE.write_text(page(read_record(RESULTS)), encoding="utf-8")
+def main(*, scale: float = 0.01, device: str = "cpu", to: Path = RESULTS / "generated.json") -> None:
+    Record(to, "generated").add(measure(scale, torch.device(device)))
+    if to == RESULTS / "generated.json":
+        record = read_record(to)
+        text = page(record["rows"][0], record["command"])
+        (REPOSITORY / "docs" / "generated.md").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

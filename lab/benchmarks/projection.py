@@ -4,7 +4,7 @@
 
 Nothing here was run on several GPUs. Counted: parameters and floating-point operations of a step (PyTorch's counter, a
 small batch on a CPU, scaled by the number of edges), bytes a root moves (`partition_traffic.py` at 8, 64 and 512
-parts). Measured on an H200: the time a step computes (`step_split.py`, `results/step_split_cuda.json`), on straight
+parts). Measured on an H200: the time a step computes (`mag_step.py`, `results/step_split_cuda.json`), on straight
 lines between the numbers of roots that it was measured with; where that file is missing, operations by a share of the
 rate of a large bfloat16 product (`results/bench_ops_cuda.json`). Assumed: all of `ASSUMED`. Time of a step:
 
@@ -18,11 +18,9 @@ rate of a large bfloat16 product (`results/bench_ops_cuda.json`). Assumed: all o
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
+from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -34,9 +32,9 @@ from graphstrap.io.generate import mag
 from graphstrap.nn.model import Model
 from graphstrap.run.recipe import load_recipe
 from graphstrap.train.batches import BatchMaker
-from graphstrap_lab.bench.record import write_record
+from graphstrap_lab.bench.record import read_record
+from harness import RESULTS, Record, Row, run
 
-RESULTS = Path(__file__).parent / "results"
 ASSUMED = {
     "share_of_matmul_rate": 0.3,  # the MPNN's products are smaller than the measured one, and not all there is
     "least_step_seconds": 10e-3,  # an eager GCN step took 9 to 11 ms to launch (docs/LOG.md); the MPNN was not measured
@@ -68,7 +66,7 @@ def count_step(num_features: int, *, num_roots: int) -> tuple[int, float]:
     return learned, counter.get_total_flops() / batch.num_edges
 
 
-def compute_seconds(roots: float, work: dict[str, Any]) -> float:
+def compute_seconds(roots: float, work: Row) -> float:
     """Forward and backward pass and the optimiser on so many roots."""
     if work["measured"]:
         known = sorted((row["roots"], 1e-3 * row["compute_ms"]) for row in work["measured"])
@@ -77,7 +75,7 @@ def compute_seconds(roots: float, work: dict[str, Any]) -> float:
     return max(float(roots * work["flops_a_root"] / work["flops_per_second"]), ASSUMED["least_step_seconds"])
 
 
-def project(num_gpus: int, roots: float, *, work: dict[str, Any], traffic: dict[str, Any], by: str) -> dict[str, Any]:
+def project(num_gpus: int, roots: float, *, work: Row, traffic: Row, by: str) -> Row:
     """A step of one GPU, in seconds and bytes."""
     ideal = roots * compute_seconds(BATCH_SIZE, work) / BATCH_SIZE
     compute = compute_seconds(roots, work)
@@ -105,15 +103,15 @@ def project(num_gpus: int, roots: float, *, work: dict[str, Any], traffic: dict[
     }
 
 
-def traffic_of(num_parts: int) -> dict[str, Any]:
+def traffic_of(num_parts: int) -> Row:
     """METIS, roots to their owner, a cache of 1 % of the nodes."""
-    record = json.loads((RESULTS / f"partition_traffic_{num_parts}.json").read_text(encoding="utf-8"))
+    record = read_record(RESULTS / f"partition_traffic_{num_parts}.json")
     wanted = {"partitioner": "metis", "roots": "owner", "cache": 0.01}
     row = next(row for row in record["rows"] if wanted.items() <= row.items())
     return {**row, "roots_a_worker": record["batch_size"] / num_parts}
 
 
-def part_sizes(num_edges: float, num_parts: int, num_columns: int) -> dict[str, Any]:
+def part_sizes(num_edges: float, num_parts: int, num_columns: int) -> Row:
     """A part of a graph in MAG240M's proportions."""
     nodes = num_edges * MAG_NODES / MAG_EDGES
     rows = ROW_BYTES * nodes + EDGE_BYTES * num_edges + LABEL_AND_TIME_BYTES * nodes
@@ -129,44 +127,28 @@ def part_sizes(num_edges: float, num_parts: int, num_columns: int) -> dict[str, 
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--to", type=Path)
-    options = parser.parse_args()
-    rate = json.loads((RESULTS / "bench_ops_cuda.json").read_text(encoding="utf-8"))["rates"]["flops_per_second"][
-        "bf16"
-    ]
+def main(*, to: Path | None = None) -> None:
+    rate = read_record(RESULTS / "bench_ops_cuda.json")["rates"]["flops_per_second"]["bf16"]
     parameters, flops = count_step(768, num_roots=33)
-    traffic = json.loads((RESULTS / "partition_traffic_64.json").read_text(encoding="utf-8"))
-    flops *= traffic["edges_a_step"] / traffic["batch_size"]
+    traffic = read_record(RESULTS / "partition_traffic_64.json")
     split = RESULTS / "step_split_cuda.json"
     work = {
-        "measured": json.loads(split.read_text(encoding="utf-8"))["rows"] if split.exists() else [],
+        "measured": read_record(split)["rows"] if split.exists() else [],
         "parameters": parameters,
-        "flops_a_root": flops,
+        "flops_a_root": flops * traffic["edges_a_step"] / traffic["batch_size"],
         "flops_per_second": ASSUMED["share_of_matmul_rate"] * rate,
     }
-    print(f"{parameters:,} parameters, {flops / 1e9:.1f} GFLOP a root, {rate / 1e12:.0f} TFLOP/s measured")
-    rows = [
-        project(size, roots, work=work, traffic=traffic_of(size), by=by)
-        for by in ("tcp", "network")
-        for make in (lambda size: float(BATCH_SIZE), lambda size: BATCH_SIZE / size)
-        for size in (8, 64, 512)
-        for roots in (make(size),)
-    ]
     sizes = [
         part_sizes(edges, parts, columns)
-        for edges in (float(MAG_EDGES), 1e10)
-        for columns in (128, 768)
-        for parts in (8, 64, 512)
+        for edges, columns, parts in product((float(MAG_EDGES), 1e10), (128, 768), (8, 64, 512))
     ]
-    for row in [*rows, *sizes]:
-        print(json.dumps(row))
-    if options.to is not None:
-        command = f"python lab/benchmarks/projection.py --to {options.to}"
-        more = {"assumed": ASSUMED, "work": work, "parts": sizes, "simulated": True}
-        write_record(options.to, bench="projection", command=command, rows=rows, **more)
+    record = Record(to, "projection", assumed=ASSUMED, work=work, parts=sizes, simulated=True)
+    for by, has_fixed_batch, num_gpus in product(("tcp", "network"), (False, True), (8, 64, 512)):
+        roots = BATCH_SIZE / num_gpus if has_fixed_batch else float(BATCH_SIZE)
+        record.add(project(num_gpus, roots, work=work, traffic=traffic_of(num_gpus), by=by))
+    for row in sizes:
+        print(row)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)
