@@ -3,9 +3,9 @@
     python lab/benchmarks/defaults.py --seeds 5 --device auto --minutes 9  # GRAPHSTRAP_DATA names the folder of graphs
 
 Protocol `paper` (fit on 10 %, choose on 10 %, test on 80 %), 5 random splits for each seed, the same for all three; the
-seeds of a graph are trained in one program. What an earlier run found for raw features of many columns is kept, as far
-as it is of the same seeds: it depends on nothing here. Writes results/defaults.json and the table of
-docs/default-recipe.md; the same command goes on with what is missing.
+seeds of a graph are trained in one program. What an earlier run found for raw features is kept: it depends on nothing
+here. Writes results/defaults.json and the table of docs/default-recipe.md; the same command goes on with what is
+missing.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 
 import graphstrap as gs
@@ -25,7 +23,6 @@ from graphstrap.graph.blocks import SparseMatrix
 from graphstrap.nn.features import raw_features
 from graphstrap.ops import resolve_device
 from graphstrap_lab.bench.default_page import update_default_page, verdict_of
-from graphstrap_lab.bench.record import read_record
 from graphstrap_lab.reproduce.variants import changed_settings
 from harness import REPOSITORY, RESULTS, Record, beside_random_init, homogeneous_graphs, run, within
 
@@ -42,12 +39,6 @@ def raw_accuracies(graph: Graph, *, seeds: Sequence[int], device: torch.device) 
     return [one.mean for one in evaluate_many(tables, graph, seeds=seeds)]
 
 
-def known_raw(path: Path) -> dict[str, Any]:
-    """What an earlier file says of raw features, by graph."""
-    record = read_record(path) if path.exists() else {"rows": []}
-    return {**record.get("raw", {}), **{row["graph"]: row["raw"] for row in record["rows"]}}
-
-
 def main(
     *,
     graphs: Sequence[str] = (),
@@ -57,22 +48,20 @@ def main(
     to: Path = RESULTS / "defaults.json",
     page: Path = REPOSITORY / "docs" / "default-recipe.md",
 ) -> None:
-    place, numbers, raw = resolve_device(device), range(seeds), known_raw(to)
-    record = Record(to, "defaults", options={"num_seeds": seeds, "device": place.type}, protocol="paper", raw=raw)
+    place, numbers = resolve_device(device), range(seeds)
+    record = Record(to, "defaults", options={"num_seeds": seeds, "device": place.type}, protocol="paper")
     with within(minutes):
         for name in graphs or homogeneous_graphs():
             graph = gs.load(name)
-            recipe = gs.Embedder(device=place.type).resolve(graph)
-            settings = json.loads(json.dumps(changed_settings(recipe)))
-            if record.has(graph=name, recipe=settings):
+            estimator = gs.Embedder(device=place.type)
+            recipe = json.loads(json.dumps(changed_settings(estimator.resolve(graph))))  # as it comes back from a file
+            earlier = [row for row in record.rows if row["graph"] == name]
+            if earlier and earlier[0]["recipe"] == recipe:
                 continue
-            has_many = graph.x is not None and graph.x.shape[1] > MANY_COLUMNS
-            is_known = has_many and np.size(raw.get(name, ())) == seeds
-            accuracies = raw[name] if is_known else raw_accuracies(graph, seeds=numbers, device=place)
-            record.rows = [other for other in record.rows if other["graph"] != name]
-            estimator = gs.Embedder(recipe=recipe, device=place.type)
+            raw = earlier[0]["raw"] if earlier else raw_accuracies(graph, seeds=numbers, device=place)
             found = beside_random_init(estimator, graph, seeds=numbers, split_seeds=numbers, protocol="paper")
-            record.add({"graph": name, "recipe": settings, "raw": accuracies, **found})
+            record.rows = [row for row in record.rows if row["graph"] != name]
+            record.add({"graph": name, "recipe": recipe, "raw": raw, **found})
             print(name, *verdict_of(record.rows[-1]))
     if to.exists():
         update_default_page(page, results=to)

@@ -18,9 +18,8 @@ import torch
 from torch import Tensor
 
 from graphstrap.ops import log_total_others, resolve_device
-from graphstrap_lab.bench.memory import PeakMemory
-from graphstrap_lab.bench.timing import Call, time_in_turn
-from harness import RESULTS, Record, Row, run
+from graphstrap_lab.bench.timing import time_in_turn
+from harness import RESULTS, Record, compare, run
 
 TEMPERATURE = 0.4
 # Photo, Computers, CS and Physics: nodes, and columns of the projection.
@@ -38,31 +37,12 @@ def loss_and_gradient(keys: Tensor, *, keep: bool) -> None:
     log_total_others(keys, bound=1.0 / TEMPERATURE, keep=keep).mean().backward()  # type: ignore[no-untyped-call]
 
 
-def median_ms(call: Call, device: torch.device) -> float:
-    return time_in_turn({"": call}, rounds=5, device=device)[""].median_ms
-
-
 def product_rate(device: torch.device, size: int) -> float:
     """Operations a second of one large product."""
     a = torch.randn(size, size, device=device)
     a = a.bfloat16() if device.type == "cuda" else a
-    return 2.0 * size**3 / (median_ms(lambda: a @ a, device) / 1e3)
-
-
-def measure(num_nodes: int, num_columns: int, *, rate: float, device: torch.device) -> Row:
-    keys = draw_keys(num_nodes, num_columns, device)
-    row: Row = {"nodes": num_nodes, "columns": num_columns}
-    for name, keep in (("ours", False), ("kept", True)):
-        call = partial(loss_and_gradient, keys, keep=keep)
-        try:
-            row[f"{name}_ms"] = round(median_ms(call, device), 3)
-            with PeakMemory(device) as memory:
-                call()
-            row[f"{name}_bytes"] = memory.peak_bytes
-        except torch.cuda.OutOfMemoryError:
-            row |= {f"{name}_ms": None, f"{name}_bytes": None}
-    operations = 3 * 2.0 * len(keys) ** 2 * num_columns
-    return {**row, "of_product_rate": round(operations / (row["ours_ms"] / 1e3) / rate, 3)}
+    timing = time_in_turn({"product": lambda: a @ a}, rounds=5, device=device)["product"]
+    return 2.0 * size**3 / (timing.median_ms / 1e3)
 
 
 def main(*, device: str = "auto", most_nodes: int = 10**6, to: Path | None = None) -> None:
@@ -73,8 +53,14 @@ def main(*, device: str = "auto", most_nodes: int = 10**6, to: Path | None = Non
     to = to or RESULTS / f"grace_loss_{place.type}.json"
     record = Record(to, "grace-loss", product_rate=rate, temperature=TEMPERATURE)
     for num_nodes, num_columns in SIZES:
-        if num_nodes <= most_nodes:
-            record.add(measure(num_nodes, num_columns, rate=rate, device=place))
+        if num_nodes > most_nodes:
+            continue
+        keys = draw_keys(num_nodes, num_columns, place)
+        calls = {name: partial(loss_and_gradient, keys, keep=keep) for name, keep in (("ours", False), ("kept", True))}
+        row = compare(calls, rounds=5, device=place)
+        operations = 3 * 2.0 * len(keys) ** 2 * num_columns
+        share = round(operations / (row["ours_ms"] / 1e3) / rate, 3)
+        record.add({"nodes": num_nodes, "columns": num_columns, **row, "of_product_rate": share})
 
 
 if __name__ == "__main__":

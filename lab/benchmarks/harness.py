@@ -27,7 +27,9 @@ from graphstrap.api.estimator import random_init
 from graphstrap.evaluation.protocols import evaluate_many
 from graphstrap.io.datasets import describe
 from graphstrap.ops import resolve_device
+from graphstrap_lab.bench.memory import PeakMemory
 from graphstrap_lab.bench.record import kept_rows, write_record
+from graphstrap_lab.bench.timing import Call, time_in_turn
 from graphstrap_lab.reproduce.deadline import Deadline, TimeUpError
 
 REPOSITORY = Path(__file__).parents[2]
@@ -124,6 +126,29 @@ def peak_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def compare(calls: Mapping[str, Call], *, rounds: int, device: torch.device) -> Row:
+    """Ours beside others': medians over rounds that take turns, peak memory beyond what was there, and by how much the
+    first is faster and smaller than the second. What does not fit has no numbers."""
+    peaks: dict[str, int | None] = {}
+    for name, call in calls.items():
+        try:
+            call()  # what is worked out once is there now
+            with PeakMemory(device) as memory:
+                call()
+            peaks[name] = memory.peak_bytes
+        except torch.cuda.OutOfMemoryError:
+            peaks[name] = None
+    fitting = {name: call for name, call in calls.items() if peaks[name] is not None}
+    row: Row = {f"{name}_bytes": peak for name, peak in peaks.items()}
+    for name, timing in time_in_turn(fitting, rounds=rounds, device=device).items():
+        row |= {f"{name}_ms": timing.median_ms, f"{name}_iqr_ms": timing.iqr_ms}
+    first, second = list(calls)[:2]
+    if second in fitting:
+        row["speedup"] = row[f"{second}_ms"] / row[f"{first}_ms"]
+        row["memory_ratio"] = row[f"{first}_bytes"] / max(1, row[f"{second}_bytes"])
+    return row
 
 
 def homogeneous_graphs() -> list[str]:
