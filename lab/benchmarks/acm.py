@@ -1,7 +1,7 @@
 """Does BGRL help a message-passing network with few labels on a real heterogeneous graph? Paired over draws of them.
 
     python lab/benchmarks/acm.py --workers 2                       # choose on validation papers, then 20 paired draws
-    python lab/benchmarks/acm.py --draws 1 --steps 20 --choose 0   # whether it runs
+    python lab/benchmarks/acm.py --draws 2 --steps 20 --choose 0   # whether it runs
 
 `hetero_acm_hgb`: papers, authors and subjects, each with its words; 3 classes of papers. Terms are left out: they are
 the same words once more. A draw takes 20 training papers a class from the training part; its other papers are for
@@ -19,6 +19,7 @@ from dataclasses import replace
 from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,6 @@ from graphstrap.run.recipe import Recipe
 from harness import RESULTS, Record, Row, run
 
 PER_CLASS, FIRST_DRAW, FIRST_CHOOSING_DRAW = 20, 100, 1000
-LEFT_OUT = "term"
 RECIPE = Recipe().with_settings(
     {
         "data.feature_scaling": "none",
@@ -60,7 +60,7 @@ ARMS = {"supervised": 0.0, "with BGRL": 1.0}  # what the auxiliary loss counts
 def load_without_terms() -> Graph:
     """Papers, authors and subjects, and the edges between them. Terms come last, so all others keep their numbers."""
     graph = load("hetero-acm-hgb")
-    assert graph.node_types[-1] == LEFT_OUT
+    assert graph.node_types[-1] == "term"
     num_nodes = graph.type_offsets[-2]
     sources, targets = graph.indices.long(), graph.targets.long()
     is_kept = (sources < num_nodes) & (targets < num_nodes)
@@ -134,16 +134,12 @@ def main(
         for one, values in zip(tried, scores(tried, choosing, "val"), strict=True):
             one["validation"] = values
         chosen = [
-            max((one for one in tried if one["arm"] == arm), key=lambda one: float(np.sum(one["validation"])))
-            for arm in ARMS
+            max((one for one in tried if one["arm"] == arm), key=lambda one: sum(one["validation"])) for arm in ARMS
         ]
         tested = range(FIRST_DRAW, FIRST_DRAW + draws)
         columns = dict(zip(ARMS, scores(chosen, tested, "test"), strict=True))
-    summary = {
-        arm: {"mean": float(np.mean(values)), "stdev": float(np.std(values, ddof=min(1, draws - 1)))}
-        for arm, values in columns.items()
-    }
-    tests = {"t": ttest_rel, "wilcoxon": wilcoxon} if draws > 1 else {}
+    summary = {arm: {"mean": mean(values), "stdev": stdev(values)} for arm, values in columns.items()}
+    tests = {"t": ttest_rel, "wilcoxon": wilcoxon}
     p_values = {name: float(test(*reversed(columns.values())).pvalue) for name, test in tests.items()}
     print(summary, p_values)
     settings_of = {one["arm"]: one["settings"] for one in chosen}

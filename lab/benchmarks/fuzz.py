@@ -37,7 +37,7 @@ BATCH = 1000  # cases a child; leaks show as growth over them
 
 
 def run_cases(name: str, first: int, count: int, folder: Path) -> None:
-    """Run cases one after the other; say which one is next, and how it ended."""
+    """Run cases one after the other; say how each ended."""
     from fuzz_readers import READERS, run_case
     from graphstrap.train.parallel.workers import end_with_parent
 
@@ -51,7 +51,6 @@ def run_cases(name: str, first: int, count: int, folder: Path) -> None:
     limit = address_space() + ROOM_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     for seed in range(first, first + count):
-        print(f"next {seed}", flush=True)
         signal.alarm(CASE_SECONDS)
         begin, before = time.monotonic(), peak_kb()
         try:
@@ -92,7 +91,7 @@ def place_of(error: BaseException) -> str:
 
 def run_batch(name: str, first: int, count: int, found: Row, until: float) -> int:
     """Run a batch in a child; how many cases were run. After a crash or a hang the next batch starts behind it."""
-    done, current, pipe = 0, first, subprocess.PIPE
+    done, pipe = 0, subprocess.PIPE
     environment = {**os.environ, "GRAPHSTRAP_PARENT": str(os.getpid())}
     prefix = f"graphstrap-fuzz-{os.getpid()}-"
     with tempfile.TemporaryDirectory(prefix=prefix, dir=room(), ignore_cleanup_errors=True) as folder:
@@ -102,16 +101,13 @@ def run_batch(name: str, first: int, count: int, found: Row, until: float) -> in
             assert process.stderr is not None
             try:
                 for line in process.stdout:
-                    if line.startswith("next "):
-                        current = int(line[5:])
-                        continue
                     one = json.loads(line)
-                    done += 1
                     found[one["outcome"]] += 1
                     found["slowest_seconds"] = max(found["slowest_seconds"], round(one["seconds"], 3))
                     found["peak_mb"] = max(found["peak_mb"], one["peak_kb"] // 1024)
                     if one["outcome"] == "failed":
-                        note_failure(name, found, current, one["why"])
+                        note_failure(name, found, first + done, one["why"])
+                    done += 1
                     if time.monotonic() > until:
                         return done
                 process.wait()
@@ -119,12 +115,11 @@ def run_batch(name: str, first: int, count: int, found: Row, until: float) -> in
                 process.kill()  # it does not outlive this function, whatever ends that
             if done == count:
                 return done
-            hung = process.returncode == -signal.SIGALRM
             last = process.stderr.read().strip().splitlines()[-1:]
-    why = f"no end after {CASE_SECONDS} s" if hung else "crashed"
-    note_failure(name, found, current, f"{why} ({process.returncode}) {' '.join(last)[:200]}")
+    why = f"no end after {CASE_SECONDS} s" if process.returncode == -signal.SIGALRM else "crashed"
+    note_failure(name, found, first + done, f"{why} ({process.returncode}) {' '.join(last)[:200]}")
     found["failed"] += 1
-    return current - first + 1
+    return done + 1
 
 
 def note_failure(name: str, found: Row, seed: int, why: str) -> None:
@@ -154,7 +149,7 @@ def main(
     begin, until = time.monotonic(), time.monotonic() + 60 * minutes
     zero = {"cases": 0, "read": 0, "refused": 0, "failed": 0, "slowest_seconds": 0.0, "peak_mb": 0}
     found: dict[str, Row] = {name: {"reader": name, **zero, "failures": []} for name in names}
-    limits = {"case_seconds_limit": CASE_SECONDS, "memory_limit_bytes": GREED_BYTES}
+    limits: Row = {"case_seconds_limit": CASE_SECONDS, "memory_limit_bytes": GREED_BYTES}
     limits |= {"address_space_beyond_libraries_bytes": ROOM_BYTES}
     record = Record(to, "fuzz", first_seed=first_seed, **limits)
     record.rows = list(found.values())

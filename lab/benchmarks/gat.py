@@ -11,9 +11,10 @@ score is 0; of millions of them some are so near that two orders of summation di
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +28,7 @@ from graphstrap.ops.precision import computing_in
 from graphstrap_lab.bench.timing import Call
 from harness import Record, Row, compare, run
 
+HEADS = (4, 6)  # of the hidden layers, and of the last
 HUB_POWER = 1.6  # the largest degree is then about twice PPI's 722
 
 
@@ -45,12 +47,6 @@ class Stack(nn.Module):
             x = F.elu(z + x @ self.skips[index] if index < len(self.skips) else z)
         return x
 
-    def gradients(self) -> list[Tensor]:
-        """In the order of `gradients_of`."""
-        convs: list[Any] = list(self.convs)
-        found = [(c.lin.weight.grad.T, c.att_src.grad[0], c.att_dst.grad[0], c.bias.grad) for c in convs]
-        return [gradient for own in found for gradient in own] + [skip.grad for skip in self.skips]
-
 
 def make_conv(layer: Any) -> Any:
     heads, size = layer.source.shape
@@ -63,10 +59,17 @@ def make_conv(layer: Any) -> Any:
     return conv
 
 
-def gradients_of(encoder: GAT) -> list[Tensor]:
+def gradients(encoder: GAT, stack: Stack) -> Iterator[tuple[Tensor, Tensor]]:
+    """Of each weight, ours and theirs."""
     layers: list[Any] = list(encoder.layers)
-    found = [one.grad for own in layers for one in (own.weights[0], own.source, own.target, own.bias)]
-    return found + [skip.grad for own in layers for skip in own.skips]
+    convs: list[Any] = list(stack.convs)
+    for layer, conv in zip(layers, convs, strict=True):
+        yield layer.weights[0].grad, conv.lin.weight.grad.T
+        yield layer.source.grad, conv.att_src.grad[0]
+        yield layer.target.grad, conv.att_dst.grad[0]
+        yield layer.bias.grad, conv.bias.grad
+    for skip, other in zip((skip for layer in layers for skip in layer.skips), stack.skips, strict=True):
+        yield skip.grad, cast(Tensor, other.grad)
 
 
 def power_law_graph(num_nodes: int, num_edges: int, num_features: int) -> Graph:
@@ -81,10 +84,10 @@ def power_law_graph(num_nodes: int, num_edges: int, num_features: int) -> Graph:
     return Graph.from_edges(shuffle[pairs // num_nodes], shuffle[pairs % num_nodes], num_nodes=num_nodes, x=x)
 
 
-def measure(graph: Graph, sizes: list[int], heads: tuple[int, int], *, rounds: int, device: torch.device) -> Row:
+def measure(graph: Graph, sizes: list[int], heads: tuple[int, int], *, device: torch.device) -> Row:
     graph, random = graph.to(device), torch.Generator().manual_seed(1)
-    options = {"num_heads": heads[0], "num_output_heads": heads[1]}
-    encoder = GAT(graph.num_features, sizes, **options, generator=torch.Generator().manual_seed(0)).to(device)
+    start = torch.Generator().manual_seed(0)
+    encoder = GAT(graph.num_features, sizes, num_heads=heads[0], num_output_heads=heads[1], generator=start).to(device)
     stack = Stack(encoder).to(device)
     x, edge_index = graph.x, torch.stack([graph.indices.long(), graph.targets])
     upstream = torch.randn(graph.num_nodes, sizes[-1], generator=random).to(device)
@@ -102,7 +105,7 @@ def measure(graph: Graph, sizes: list[int], heads: tuple[int, int], *, rounds: i
 
     ours("fp32")
     pyg("fp32")
-    mine, theirs = (torch.cat([one.flatten() for one in own]) for own in (gradients_of(encoder), stack.gradients()))
+    mine, theirs = (torch.cat([g.flatten() for g in own]) for own in zip(*gradients(encoder, stack), strict=True))
     facts = {
         "nodes": graph.num_nodes,
         "edges": graph.num_edges,
@@ -111,26 +114,21 @@ def measure(graph: Graph, sizes: list[int], heads: tuple[int, int], *, rounds: i
         "fp32_gradient_difference": float(torch.linalg.norm(mine - theirs) / torch.linalg.norm(theirs)),
     }
     calls: dict[str, Call] = {"ours": ours, "pyg": pyg, "ours_bf16": partial(ours, "bf16")}
-    return {**facts, **compare(calls, rounds=rounds, device=device)}
+    return {**facts, **compare(calls, rounds=7, device=device)}
 
 
 def main(
     *,
     nodes: int = 44_906,
     edges: int = 1_200_000,
-    features: int = 50,
     sizes: str = "256,256,512",
-    heads: int = 4,
-    output_heads: int = 6,
-    rounds: int = 7,
     device: str = "auto",
     to: Path | None = None,
 ) -> None:
     """`sizes` are the widths of one head of each layer."""
-    widths = [int(size) for size in sizes.split(",")]
-    graph, both = power_law_graph(nodes, edges, features), (heads, output_heads)
-    row = measure(graph, widths, both, rounds=rounds, device=resolve_device(device))
-    Record(to, "gat").add({"sizes": widths, "heads": both, **row})
+    graph, widths = power_law_graph(nodes, edges, 50), [int(size) for size in sizes.split(",")]
+    row = measure(graph, widths, HEADS, device=resolve_device(device))
+    Record(to, "gat").add({"sizes": widths, "heads": HEADS, **row})
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ class Record:
     With `options`, the rows of an earlier run that had the same ones are kept, so that the same command goes on.
     """
 
-    def __init__(self, to: Path | None, bench: str, *, options: Mapping[str, Any] | None = None, **rest: Any) -> None:
+    def __init__(self, to: Path | None, bench: str, *, options: Row | None = None, **rest: Any) -> None:
         self.to, self.bench, self.rest = to, bench, rest
         self.rows: list[Row] = []
         if options is not None:

@@ -19,10 +19,9 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 from graphstrap.run.folder import Run
-from harness import GRAPHSTRAP, Record, options_of, run
+from harness import GRAPHSTRAP, Record, Row, options_of, run
 
 SETTINGS = {
     "sampling.fan_outs": "[5,3]",
@@ -63,9 +62,9 @@ def step_of(run: Path) -> int:
     return int(records[-1]["step"]) if records else 0
 
 
-def disturb(run: Path, fit: list[str], at_steps: list[int], chance: random.Random) -> list[dict[str, Any]]:
+def disturb(run: Path, fit: list[str], at_steps: list[int], chance: random.Random) -> list[Row]:
     """Run the job to its end with a kill after each of these steps; who was killed, and when."""
-    killed: list[dict[str, Any]] = []
+    killed: list[Row] = []
     num_kills = len(at_steps)
     job, watched = subprocess.Popen([*fit, "--restarts", str(num_kills)]), True
     while True:
@@ -111,7 +110,7 @@ def main(*, kills: int = 20, steps: int = 800, seed: int = 0, to: Path | None = 
         models = [(runs[name] / "model.safetensors").read_bytes() for name in ("undisturbed", "killed")]
         restarts = [{"step": one["step"], "time": one["time"]} for one in Run.open(runs["killed"]).restarts()]
         accuracies = {name: accuracy(run) for name, run in runs.items()}
-    facts = {
+    facts: Row = {
         "every_kill_is_a_restart": len(restarts) == len(killed) == kills,
         "same_bits_as_undisturbed": models[0] == models[1],
     }

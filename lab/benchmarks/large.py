@@ -4,13 +4,12 @@
     python lab/benchmarks/large.py --scale 0.05       # a twentieth of it
 
 The tables are synthetic: 32 feature columns, sources at random, targets with a power-law tail. `prepare`, `fit` (200
-sampled steps) and `embed` (layer by layer, 64 columns) run one after the other as commands of their own, each under the
-cap: in a control group of its own, as a container has, where the system lets one be made (root), else by a limit on
-what a process may own (RLIMIT_DATA). The second is stricter: it counts addresses that an allocator keeps without memory
-behind them, of which DuckDB leaves gigabytes. The pages of files that a command left in memory are dropped before the
-next one starts: a group is charged only for what it brings in itself. Reported for each: seconds, the most that it
-owned (VmData), had in memory of its own (RssAnon) and had in memory with pages of files, which the system may drop at
-any time (VmHWM).
+sampled steps) and `embed` (layer by layer, 64 columns) run one after the other, each under the cap: in a control group
+of its own, as a container has, where the system lets one be made (root), else by RLIMIT_DATA, which is stricter: it
+counts addresses that an allocator keeps without memory behind them, of which DuckDB leaves gigabytes. Pages of files
+that a command left in memory are dropped before the next one starts: a group is charged only for what it brings in
+itself. Reported: seconds, and the most that was owned (VmData), in memory of its own (RssAnon), and in memory with
+pages of files, which the system may drop at any time (VmHWM).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 The fan-outs, the batch (1,024 roots in all, 16 a worker) and the choice of roots are those of the recipe `mag240m`. The
 batch of a step is drawn from the whole graph, and every message that the workers would exchange for it is counted
-(`graphstrap.bench.traffic`, whose numbers a test compares with what two processes really send). Partitions: random,
+(`graphstrap_lab.bench.traffic`, whose numbers a test compares with what two processes really send). Partitions: random,
 streaming (LDG), METIS. Roots in turn, or to their owner. Caches of the busiest nodes' features: none, 0.1, 1, 5 % of
 the nodes. Bytes are those of features of 128 columns in float16, and of MAG240M's own 768.
 """
@@ -68,7 +68,7 @@ def main(*, scale: float = 0.002, parts: int = 64, steps: int = 8, to: Path | No
     graph = replace(graph, labels=training_labels(graph), splits=None)  # roots are chosen by what may be learned from
     maker = BatchMaker(graph, recipe=recipe, seed=0, device=graph.device)
     batches = [maker.sample(step) for step in range(1, steps + 1)]
-    facts = {
+    facts: Row = {
         "num_nodes": graph.num_nodes,
         "num_edges": graph.num_edges,
         "batch_size": recipe.sampling.batch_size,

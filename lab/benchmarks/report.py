@@ -1,11 +1,10 @@
 """How long a report takes, how large it is, and how smoothly its map moves.
 
     python lab/benchmarks/report.py [--graphs stdlib large]
+    chrt --rr 1 python lab/benchmarks/report.py    # as root, where others use the machine: before all of them
 
 `stdlib` is the call graph of 14,000 functions, `large` a generated graph of 100,000 nodes. Frames are counted in
-headless Chromium without a GPU while the map is panned for four seconds. Where the system allows it, as to root, what
-is measured goes before all other processes (`has_precedence`): times are then those of an idle machine. Training is not
-measured. Results go to lab/benchmarks/results/report.json.
+headless Chromium without a GPU while the map is panned for four seconds. Training is not measured.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -59,45 +57,22 @@ def large_graph(*, num_nodes: int = 100_000, num_classes: int = 40, seed: int = 
 
 
 def measure(graph: Graph, folder: Path, *, steps: int) -> Row:
-    if not folder.exists():
-        Embedder(device="cpu", settings={"train.steps": steps, "train.warmup_steps": steps // 10}).fit(
-            graph, run=folder
-        )
-    with precedence() as has_precedence:
-        path, started, processor = folder / "report.html", time.monotonic(), time.process_time()
-        health = write_report(Run.open(folder), path, model=Embedder.load(folder, device="cpu"), graph=graph)
-        seconds, processor_seconds = time.monotonic() - started, time.process_time() - processor
-        panning = frames(path)
+    settings = {"train.steps": steps, "train.warmup_steps": steps // 10}
+    Embedder(device="cpu", settings=settings).fit(graph, run=folder)
+    path, started, processor = folder / "report.html", time.monotonic(), time.process_time()
+    health = write_report(Run.open(folder), path, model=Embedder.load(folder, device="cpu"), graph=graph)
+    seconds, processor_seconds = time.monotonic() - started, time.process_time() - processor
     return {
         "num_nodes": graph.num_nodes,
         "seconds": round(seconds, 1),
         "processor_seconds": round(processor_seconds, 1),
         "num_threads": torch.get_num_threads(),
-        "has_precedence": has_precedence,
+        "has_precedence": os.sched_getscheduler(0) != os.SCHED_OTHER,
         "megabytes": round(path.stat().st_size / 1e6, 1),
         "verdict": health.headline,
         "load_average": os.getloadavg()[0],
-        **panning,
+        **frames(path),
     }
-
-
-@contextmanager
-def precedence() -> Iterator[bool]:
-    """All threads of this process, and what it starts, before every other process; whether that was allowed."""
-
-    def schedule(policy: int, priority: int) -> None:
-        for thread in os.listdir("/proc/self/task"):
-            os.sched_setscheduler(int(thread), policy, os.sched_param(priority))
-
-    try:
-        schedule(os.SCHED_RR, 1)
-    except PermissionError:
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        schedule(os.SCHED_OTHER, 0)
 
 
 def frames(path: Path) -> Row:

@@ -38,26 +38,10 @@ def measure(graph: gs.Graph, settings: dict[str, Any], *, seed: int, device: str
     return {"seed": seed, **scores, "steps": recipe.train.steps, "train_seconds": round(seconds, 1)}
 
 
-def on_the_whole_graph(dataset: str, ledger: Ledger) -> dict[str, list[float]]:
-    """The accuracies that the ledger holds, one for each seed."""
-    wanted = (dataset, "bgrl", settings_id("bgrl", dataset, quick=False))
-    rows = [row for row in ledger.rows if (row["dataset"], row["variant"], row["settings"]) == wanted]
-    by_seed = {row["seed"]: row["accuracy"] for row in rows if row.get("accuracy")}
-    return {protocol: [accuracy[protocol] for accuracy in by_seed.values()] for protocol in PROTOCOLS}
-
-
-def summarize(rows: list[Row], whole: dict[str, list[float]]) -> list[Row]:
-    """For every protocol both means, their deviations over seeds, and the difference."""
-    lines = []
-    for protocol in PROTOCOLS:
-        line: Row = {"protocol": protocol}
-        for name, values in (("whole", whole[protocol]), ("sampled", [row[protocol] for row in rows])):
-            line[name] = {"num_seeds": len(values), "mean": round(mean(values), 3) if values else None}
-            line[name]["stdev"] = round(stdev(values), 3) if len(values) > 1 else None
-        if rows and whole[protocol]:
-            line["difference"] = round(line["sampled"]["mean"] - line["whole"]["mean"], 3)
-        lines.append(line)
-    return lines
+def over_seeds(rows: Sequence[Row], protocol: str) -> Row:
+    values = [row[protocol] for row in rows]
+    spread = round(stdev(values), 3) if len(values) > 1 else None
+    return {"num_seeds": len(values), "mean": round(mean(values), 3) if values else None, "stdev": spread}
 
 
 def main(
@@ -72,7 +56,9 @@ def main(
     to: Path = RESULTS / "sampled.json",
 ) -> None:
     """`steps`, where they are not the recipe's."""
-    graph, whole = gs.load(dataset), on_the_whole_graph(dataset, Ledger(ledger))
+    graph, known = gs.load(dataset), settings_id("bgrl", dataset, quick=False)
+    rows = Ledger(ledger).find(dataset=dataset, variant="bgrl", settings=known)
+    whole = [row["accuracy"] for row in rows if row.get("accuracy")]
     settings: dict[str, Any] = {"sampling.fan_outs": fan_outs, "sampling.batch_size": batch_size}
     if steps:
         settings |= {"train.steps": steps, "train.warmup_steps": steps // 10}
@@ -80,9 +66,10 @@ def main(
     for seed in seeds:
         if not record.has(seed=seed):
             record.add(measure(graph, settings, seed=seed, device=device))
-            record.write(summary=summarize(record.rows, whole))
-    for line in summarize(record.rows, whole):
-        print(line)
+    sides = {"whole": whole, "sampled": record.rows}
+    summary = {one: {name: over_seeds(side, one) for name, side in sides.items()} for one in PROTOCOLS}
+    record.write(summary=summary)
+    print(summary)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,10 @@
 
     python lab/benchmarks/soak.py [--minutes 60] [--nodes 50000] [--device cpu] [--to soak_cpu.json]
 
-A random graph of 20 edges a node and 64 columns, fan-out 10 and 5, 512 roots, with checkpoints every 20 s into a run
-folder and metrics logged. Resident memory, the heap in use and, on CUDA, what is allocated there are taken every 20
-steps. Flat means: a line through the second half of resident memory, and of what is allocated on the GPU, rises by less
-than 2 % of its mean an hour, or by less than 32 MB over that half. A picture lands beside the JSON. Both are written
-every minute, so that whatever ends the benchmark, they show all but the last of it.
+A random graph of 20 edges a node and 64 columns, fan-out 10 and 5, 512 roots, checkpoints every 20 s. Resident memory,
+the heap in use and, on CUDA, what is allocated there are taken every 20 steps. Flat means: a line through the second
+half of resident memory, and of what is allocated on the GPU, rises by less than 2 % of its mean an hour, or by less
+than 32 MB over that half. JSON and picture are written every minute.
 """
 
 from __future__ import annotations

@@ -6,27 +6,21 @@
     python lab/benchmarks/tune.py best choose --write          # src/graphstrap/run/recipes/best-<graph>.toml
     python lab/benchmarks/tune.py grace train --steps 2 --to grace.jsonl    # whether it runs
 
-Rows go to results/tune_<study>.jsonl as they come, a row for each seed, and the same command goes on.
+Rows go to results/tune_<study>.jsonl as they come, one for each seed, and the same command goes on.
 
-`default`: changes of the recipe that stood before, on every homogeneous graph at hand; what may be appended to an
-embedding is tried on the same embedding. Probes are fitted on 10 % of the labelled nodes and scored on the next 10 %, 3
-random splits of seed 0, whose test nodes are left alone. `choose` says, for each graph, which candidate and which rule
-for appending is best on all the others, and what that rule scores on the graph that was left out. Beside it: how a
-graph fares that takes the candidate whose embedding has the highest effective rank for its width. The best on all
-graphs was taken but for two things (docs/LOG.md).
-
-`best`: BGRL beyond the paper's settings on its four large graphs. Eleven ways of training and, on the embeddings of
-each, which network embeds and how many of the node's own columns stand beside; scored within a fixed half of the
-labelled nodes (`reproduce/blind.py`). `choose` takes what stands beside and which network by their mean over all ways
-of training, then the best way of training: seventeen means are compared, not sixty-six.
-
+`default`: changes of the recipe that stood before, on every homogeneous graph at hand, and what may be appended to each
+embedding. Probes are fitted on 10 % of the labelled nodes and scored on the next 10 %, 3 random splits of seed 0, whose
+test nodes are left alone. `choose` says, for each graph, which candidate and which rule for appending is best on all
+the others, and what that rule scores on the graph that was left out. Beside it: how a graph fares that takes the
+candidate whose embedding has the highest effective rank for its width.
+`best`: BGRL beyond the paper's settings on its four large graphs: ways of training and, on the embeddings of each,
+which network embeds and how many own columns stand beside; scored within a fixed half of the labelled nodes
+(`reproduce/blind.py`). `choose` takes network and columns by their mean over all ways of training, then the best way:
+seventeen means are compared, not sixty-six.
 `grace`: GRACE on Amazon Computers, where the settings of its authors' next paper miss the number; the same half. Taken:
 batch norm, 0.1 below the best at a fifth of its steps, and one change from what stood before.
-
-`mag`: how fast targets follow and what the auxiliary loss counts in MAG240M's figures on a synthetic graph (SYNTHETIC_*
-of reproduce/mag_cells.py), where by the recipe a target hardly moves in 1,000 steps. Trained for half of them on a
-graph of another seed, scored on its validation papers.
-
+`mag`: how fast targets follow and what the auxiliary loss counts in MAG240M's figures on a synthetic graph. Trained for
+half of their steps on a graph of another seed, scored on its validation papers.
 `small-sets`: Cora, CiteSeer, PubMed and DBLP by one grid, one seed, 5 splits; the tables' splits of other seeds test on
 these nodes too, so their numbers flatter the choice a little. Rate and recalibrated batch norm are `default`'s.
 """

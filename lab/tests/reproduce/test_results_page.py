@@ -38,7 +38,7 @@ def row(variant: str, seed: int, accuracy: float) -> dict[str, object]:
 def test_the_page_is_up_to_date() -> None:
     text = (REPOSITORY / "docs" / "results.md").read_text(encoding="utf-8")
     ledger = Ledger(REPOSITORY / "lab" / "benchmarks" / "results" / "ledger.jsonl")
-    assert text == render_page(text, ledger, images="images"), "run python lab/benchmarks/pages.py"
+    assert text == render_page(text, ledger, images="images"), "run python lab/benchmarks/results_page.py"
     assert set(tables_of(text)) == set(TABLES)
 
 

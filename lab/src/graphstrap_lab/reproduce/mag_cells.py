@@ -9,7 +9,7 @@ hidden). MAG240M itself is a store `mag240m.store` in $GRAPHSTRAP_DATA; `mag-lik
 any method ran on it (docs/generated.md), and what comes out on it is shown, whatever the order. There the MPNN is
 smaller than MAG240M's: two steps of messages, one for each hop of a sample, and half the widths. Training is fifty
 times shorter: how fast targets and averages follow, and what the auxiliary loss counts, was chosen for that on another
-such graph (lab/benchmarks/tune.py).
+such graph (lab/benchmarks/tune_mag.py).
 """
 
 from __future__ import annotations

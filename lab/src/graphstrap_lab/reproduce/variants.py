@@ -219,7 +219,7 @@ _CONTRASTIVE: Mapping[str, Settings] = {
 }
 
 # Without batch norm, which the paper has in all of its own models, GRACE is 2 points worse on Amazon Computers
-# (lab/benchmarks/tune.py).
+# (lab/benchmarks/tune_grace.py).
 _GRACE: Mapping[str, Settings] = {
     **_CONTRASTIVE,
     "amazon-computers": {**_CONTRASTIVE["amazon-computers"], "encoder.norm": "batch"},
@@ -308,7 +308,7 @@ VARIANTS: dict[str, Variant] = {
     "grace-32": _subsampled(32),
     "grace-2048": _subsampled(2048),
     "bgrl": Variant("BGRL"),
-    "bgrl-best": Variant(  # found by lab/benchmarks/tune.py
+    "bgrl-best": Variant(  # found by lab/benchmarks/tune_best.py
         "BGRL, recipes `best`",
         family="best",
         tuned_on=("amazon-photo", "amazon-computers", "coauthor-cs", "coauthor-physics"),
