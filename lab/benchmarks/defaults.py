@@ -4,8 +4,7 @@
 
 Protocol `paper` (fit on 10 %, choose on 10 %, test on 80 %), 5 random splits for each seed, the same for all three; the
 seeds of a graph are trained in one program. What an earlier run found for raw features is kept: it depends on nothing
-here. Writes results/defaults.json and the table of docs/default-recipe.md; the same command goes on with what is
-missing.
+here. Writes results/defaults.json; the same command goes on with what is missing. `pages.py` makes the table of it.
 """
 
 from __future__ import annotations
@@ -22,9 +21,8 @@ from graphstrap.graph import Graph
 from graphstrap.graph.blocks import SparseMatrix
 from graphstrap.nn.features import raw_features
 from graphstrap.ops import resolve_device
-from graphstrap_lab.bench.default_page import update_default_page, verdict_of
 from graphstrap_lab.reproduce.variants import changed_settings
-from harness import REPOSITORY, RESULTS, Record, beside_random_init, homogeneous_graphs, run, within
+from harness import RESULTS, Record, beside_random_init, homogeneous_graphs, run, within
 
 MANY_COLUMNS = 2048
 
@@ -46,7 +44,6 @@ def main(
     device: str = "auto",
     minutes: float | None = None,
     to: Path = RESULTS / "defaults.json",
-    page: Path = REPOSITORY / "docs" / "default-recipe.md",
 ) -> None:
     place, numbers = resolve_device(device), range(seeds)
     record = Record(to, "defaults", options={"num_seeds": seeds, "device": place.type}, protocol="paper")
@@ -62,9 +59,6 @@ def main(
             found = beside_random_init(estimator, graph, seeds=numbers, split_seeds=numbers, protocol="paper")
             record.rows = [row for row in record.rows if row["graph"] != name]
             record.add({"graph": name, "recipe": recipe, "raw": raw, **found})
-            print(name, *verdict_of(record.rows[-1]))
-    if to.exists():
-        update_default_page(page, results=to)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ Six graphs of streamers, one for each country, with one set of feature columns; 
 explicit language. In each of six rotations one country is tested, the next chooses C, and the encoder and the probe are
 trained on the other four: the two left out are embedded by the frozen encoder. The figure is the ROC AUC (protocol
 `auc`), because the balance of classes differs between countries. Raw features and an untrained encoder stand beside it.
-Writes results/twitch.json after every rotation; the same command goes on with those that it lacks.
+Writes results/twitch.json after every rotation; the same command goes on with those that it lacks. `pages.py` makes
+the table.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from typing import Annotated, Any
 import graphstrap as gs
 from graphstrap.ops import resolve_device
 from graphstrap.run.settings import parse_settings
-from graphstrap_lab.bench.cells import twitch_cells
 from harness import RESULTS, Record, Row, beside_random_init, run, within
 
 RAW = "raw features"
@@ -72,9 +72,6 @@ def main(
                 row = measure(graph, encoder, seeds=range(seeds), settings=settings, device=device)
             seconds = round(time.perf_counter() - started, 1)
             record.add({"tested": country, "encoder": encoder, **row, "seconds": seconds})
-    cells = twitch_cells({"rows": record.rows})
-    for line in (cells.headers, *cells.rows):
-        print("".join(f"{cell:15s}" for cell in line))
 
 
 if __name__ == "__main__":

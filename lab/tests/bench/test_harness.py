@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import pytest
 
 SCRIPTS = Path(__file__).parents[2] / "benchmarks"
-sys.path.insert(0, str(SCRIPTS))
+sys.path.append(str(SCRIPTS))
 
 from harness import Record, run, within  # noqa: E402
 
