@@ -50,6 +50,7 @@ from graphstrap_lab.reproduce.ledger import Ledger
 from graphstrap_lab.reproduce.variants import changed_settings, settings_digest
 from harness import REPOSITORY, RESULTS, Row, homogeneous_graphs, run, within
 
+BEST = ("amazon-photo", "amazon-computers", "coauthor-cs", "coauthor-physics")
 THRESHOLDS = (0.02, 0.05, 0.1, 2.0)  # append where linked nodes are less alike than this
 BY_SIZE = "1000 steps from 5,000 nodes on"
 SHIPPED = (BY_SIZE, "own 64", 2.0)
@@ -57,13 +58,12 @@ SHIPPED = (BY_SIZE, "own 64", 2.0)
 
 @dataclass(frozen=True)
 class Study:
-    """Candidates for each of some graphs, what is found of the models of one, and how one is chosen."""
+    """Graphs, or all homogeneous ones; candidates for each; what is found of their models; how one is chosen."""
 
-    graphs: Callable[[], Sequence[str]]
+    graphs: Sequence[str]
     candidates: Callable[[Graph], dict[str, Recipe]]
     score: Callable[[Graph, studies.Models, torch.device], list[Row]]
     choose: Callable[..., None]
-    load: Callable[[str, torch.device], Graph] = lambda name, device: gs.load(name)
     seeds: Sequence[int] = (0, 1)
 
 
@@ -72,8 +72,8 @@ def train(name: str, ledger: Ledger, *, graphs: Sequence[str], share: str, steps
     study, place = STUDIES[name], resolve_device(device)
     first, shares = (int(part) for part in share.split("/"))
     numbers = count()
-    for graph_name in graphs or study.graphs():
-        graph = study.load(graph_name, place)
+    for graph_name in graphs:
+        graph = load_graph(graph_name, place)
         for label, recipe in study.candidates(graph).items():
             if steps is not None:
                 recipe = recipe.with_settings({"train.steps": steps, "train.warmup_steps": steps // 10})
@@ -192,28 +192,21 @@ def write_recipe(graph: str, way: str, beside: str) -> None:
     print(f"    wrote {path.relative_to(REPOSITORY)}")
 
 
-def load_mag(name: str, device: torch.device) -> Graph:
-    """`mag-like-SCALE, seed SEED`."""
-    scale, seed = name.removeprefix("mag-like-").split(", seed ")
-    return mag(float(scale), seed=int(seed), device=device)
+def load_graph(name: str, device: torch.device) -> Graph:
+    """A dataset, or `mag-like-SCALE, seed SEED`."""
+    scale, is_made, seed = name.removeprefix("mag-like-").partition(", seed ")
+    return mag(float(scale), seed=int(seed), device=device) if is_made else gs.load(name)
 
 
 STUDIES = {
-    "default": Study(homogeneous_graphs, studies.default_candidates, studies.default_scores, choose_default),
-    "best": Study(
-        lambda: ("amazon-photo", "amazon-computers", "coauthor-cs", "coauthor-physics"),
-        studies.best_candidates,
-        studies.best_scores,
-        choose_best,
-    ),
+    "default": Study((), studies.default_candidates, studies.default_scores, choose_default),
+    "best": Study(BEST, studies.best_candidates, studies.best_scores, choose_best),
     "grace": Study(
-        lambda: ("amazon-computers",), studies.grace_candidates, studies.of_embeddings(tuning_scores), choose_by_mean
+        ("amazon-computers",), studies.grace_candidates, studies.of_embeddings(tuning_scores), choose_by_mean
     ),
-    "mag": Study(
-        lambda: ("mag-like-0.01, seed 1",), studies.mag_candidates, studies.mag_scores, choose_by_mean, load=load_mag
-    ),
+    "mag": Study(("mag-like-0.01, seed 1",), studies.mag_candidates, studies.mag_scores, choose_by_mean),
     "small-sets": Study(
-        lambda: ("cora", "citeseer", "pubmed", "dblp"),
+        ("cora", "citeseer", "pubmed", "dblp"),
         studies.small_candidates,
         studies.of_embeddings(partial(studies.validation_scores, num_splits=5)),
         choose_by_mean,
@@ -236,11 +229,12 @@ def main(
 ) -> None:
     """`steps`: fewer for all, to try the script."""
     ledger = Ledger(to or RESULTS / f"tune_{study.replace('-', '_')}.jsonl")
+    names = graphs or STUDIES[study].graphs or homogeneous_graphs()
     if what == "choose":
-        STUDIES[study].choose(ledger, graphs=graphs or STUDIES[study].graphs(), write=write)
+        STUDIES[study].choose(ledger, graphs=names, write=write)
         return
     with within(minutes):
-        train(study, ledger, graphs=graphs, share=share, steps=steps, device=device)
+        train(study, ledger, graphs=names, share=share, steps=steps, device=device)
 
 
 if __name__ == "__main__":
