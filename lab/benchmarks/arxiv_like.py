@@ -12,15 +12,12 @@ included; on a CPU it is not measured. The graph is synthetic: accuracies say wh
 
 from __future__ import annotations
 
-import argparse
-import shlex
 import shutil
-import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
@@ -30,12 +27,10 @@ from graphstrap.api.estimator import random_init
 from graphstrap.io.generate.arxiv import ARXIV_NODES, arxiv_like
 from graphstrap.ops import resolve_device
 from graphstrap.ops.memory import free_memory, parse_bytes
-from graphstrap_lab.bench.record import kept_rows, write_record
-from graphstrap_lab.reproduce.deadline import Deadline, TimeUpError
 from graphstrap_lab.reproduce.memory import estimate_bytes, refusal
 from graphstrap_lab.reproduce.unfinished import fit_or_go_on, training_seconds
+from harness import RESULTS, Record, Row, now, run, within
 
-RESULTS = Path(__file__).parent / "results" / "arxiv_like.json"
 PROTOCOLS = ("adamw", "adamw-reference")
 GRACE = {"method.name": "grace", "method.projector_size": 256}
 METHODS: dict[str, Mapping[str, Any] | None] = {
@@ -48,24 +43,21 @@ METHODS: dict[str, Mapping[str, Any] | None] = {
 }
 
 
-def measure(
-    name: str, graph: gs.Graph, *, steps: int, seed: int, device: str, limit: int | None, unfinished: Path
-) -> dict[str, Any]:
+def measure(name: str, graph: gs.Graph, *, steps: int, seed: int, device: str, limit: int, unfinished: Path) -> Row:
     """One row: a method trained, timed and evaluated; or why it was not."""
     changes = METHODS[name]
     settings = {"train.steps": steps, **(changes or {})}
     estimator = gs.Embedder(recipe="ogbn-arxiv", settings=settings, seed=seed, device=device)
     recipe = estimator.resolve(graph)
-    row: dict[str, Any] = {"method": name, "seed": seed, "steps": 0 if changes is None else steps}
+    row: Row = {"method": name, "seed": seed, "steps": 0 if changes is None else steps}
     if changes is None:
         h = torch.from_numpy(random_init(graph, recipe, seed=seed, device=device)).to(resolve_device(device))
     else:
         row["estimated_bytes"] = estimate_bytes(graph, recipe)
         if (why := refusal(graph, recipe, limit=limit)) is not None:
             return {**row, "refused": why}
-        folder = unfinished / f"{name.replace(' ', '-')}-{steps}-{seed}"
-        estimator, found = _train(estimator, graph, steps, folder)
-        row |= found
+        estimator, found = train(estimator, graph, unfinished / f"{name.replace(' ', '-')}-{steps}-{seed}")
+        row |= {**found, "ms_a_step": round(1000 * found["train_seconds"] / steps, 3)}
         h = embed_on_device(estimator, graph)
     started = time.perf_counter()
     for protocol in PROTOCOLS:
@@ -74,59 +66,47 @@ def measure(
     return {**row, "probe_seconds": round(time.perf_counter() - started, 2)}
 
 
-def _train(estimator: gs.Embedder, graph: gs.Graph, steps: int, folder: Path) -> tuple[gs.Embedder, dict[str, Any]]:
-    on_cuda = resolve_device(estimator.device).type == "cuda"
-    if on_cuda:
+def train(estimator: gs.Embedder, graph: gs.Graph, folder: Path) -> tuple[gs.Embedder, Row]:
+    device = resolve_device(estimator.device)
+    if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     started = time.perf_counter()
     fitted, records, was_cut = fit_or_go_on(estimator, graph, folder=folder)
-    if on_cuda:
-        torch.cuda.synchronize()
-    seconds = training_seconds(records) if was_cut else time.perf_counter() - started
-    last = {key: round(records[-1][key], 4) for key in ("loss", "spread", "effective_rank")}
-    found = {
-        "train_seconds": round(seconds, 2),
-        "ms_a_step": round(1000 * seconds / steps, 3),
+    seconds = now(device) - started
+    row = {
+        "train_seconds": round(training_seconds(records) if was_cut else seconds, 2),
         "was_cut": was_cut,
-        **last,
+        **{key: round(records[-1][key], 4) for key in ("loss", "spread", "effective_rank")},
     }
-    if on_cuda:
-        found |= {"peak_bytes": torch.cuda.max_memory_allocated(), "reserved_bytes": torch.cuda.max_memory_reserved()}
-    return fitted, found
+    if device.type == "cuda":
+        row |= {"peak_bytes": torch.cuda.max_memory_allocated(), "reserved_bytes": torch.cuda.max_memory_reserved()}
+    return fitted, row
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
-    parser.add_argument("--steps", type=int, default=10_000)
-    parser.add_argument("--nodes", type=int, default=ARXIV_NODES)
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--memory-limit", default=None, help="such as 16GB; what is free by default")
-    parser.add_argument("--minutes", type=float, default=None, help="stop after so many; the same command goes on")
-    parser.add_argument("--to", type=Path, default=RESULTS)
-    given = parser.parse_args()
-    device, unfinished = resolve_device(given.device), given.to.with_suffix(".unfinished")
-    graph = arxiv_like(num_nodes=given.nodes)
-    options = {key: vars(given)[key] for key in ("steps", "nodes", "memory_limit")} | {"device": device.type}
-    rows, command = kept_rows(given.to, options=options), shlex.join(["python", *sys.argv])
-    try:
-        with Deadline(given.minutes).enforced():
-            for name, seed in product(given.methods, range(given.seeds)):
-                if any(row["method"] == name and row["seed"] == seed for row in rows):
-                    continue
-                limit = free_memory(device) if given.memory_limit is None else parse_bytes(given.memory_limit)
-                more = {"steps": given.steps, "device": given.device, "limit": limit, "unfinished": unfinished}
-                rows.append(measure(name, graph, seed=seed, **more))
-                print(rows[-1], flush=True)
-                write_record(
-                    given.to, bench="arxiv-like", command=command, rows=rows, graph=repr(graph), options=options
-                )
+def main(
+    *,
+    methods: Annotated[Sequence[str], METHODS] = tuple(METHODS),
+    steps: int = 10_000,
+    nodes: int = ARXIV_NODES,
+    seeds: int = 1,
+    device: str = "auto",
+    memory_limit: str | None = None,
+    minutes: float | None = None,
+    to: Path = RESULTS / "arxiv_like.json",
+) -> None:
+    place, unfinished = resolve_device(device), to.with_suffix(".unfinished")
+    graph = arxiv_like(num_nodes=nodes)
+    options = {"steps": steps, "nodes": nodes, "memory_limit": memory_limit, "device": place.type}
+    record = Record(to, "arxiv-like", options=options, graph=repr(graph))
+    with within(minutes):
+        for name, seed in product(methods, range(seeds)):
+            if not record.has(method=name, seed=seed):
+                limit = free_memory(place) if memory_limit is None else parse_bytes(memory_limit)
+                more: dict[str, Any] = {"steps": steps, "device": device, "limit": limit, "unfinished": unfinished}
+                record.add(measure(name, graph, seed=seed, **more))
                 shutil.rmtree(unfinished, ignore_errors=True)
-    except TimeUpError:
-        print("stopped: the time is up; the same command goes on from here")
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -3,15 +3,13 @@
     python lab/benchmarks/generated.py                # scale 0.01 on a CPU, a minute or two
     python lab/benchmarks/generated.py --scale 1 --device cuda --to lab/benchmarks/results/generated_full.json
 
-Writes the result as JSON and, at the default place, docs/generated.md. The graph is synthetic.
+The tables of docs/generated.md are its record. The graph is synthetic.
 """
 
 from __future__ import annotations
 
-import argparse
-import time
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,11 +19,9 @@ from graphstrap.graph.csr import neighbour_means
 from graphstrap.io.generate import mag
 from graphstrap.io.generate import mag_plan as published
 from graphstrap.io.generate.mag import RELATIONS
-from graphstrap_lab.bench.record import read_record, write_record
+from harness import RESULTS, Record, now, peak_bytes, run
 
-RESULTS = Path(__file__).parent / "results" / "generated.json"
-PAGE = Path(__file__).parents[2] / "docs" / "generated.md"
-COUNTS = {
+PUBLISHED = {
     "papers": published.NUM_PAPERS,
     "authors": published.NUM_AUTHORS,
     "institutions": published.NUM_INSTITUTIONS,
@@ -37,25 +33,18 @@ COUNTS = {
     "test": published.NUM_TEST,
     "classes": published.NUM_CLASSES,
 }
-
-
-def count(graph: Graph) -> dict[str, int]:
-    assert graph.splits is not None
-    kinds = [end - begin for begin, end in zip(graph.type_offsets, graph.type_offsets[1:], strict=False)]
-    edges = [count_edges(graph, RELATIONS.index(name)) for name in ("cites", "writes", "affiliated_with")]
-    parts = [int(mask.sum()) for mask in (graph.splits.train, graph.splits.val, graph.splits.test)]
-    return dict(zip(COUNTS, [*kinds, *edges, *parts, graph.num_classes], strict=True))
-
-
-def count_edges(graph: Graph, relation: int) -> int:
-    assert graph.edge_types is not None
-    step = 1 << 28
-    parts = [graph.edge_types[begin : begin + step] for begin in range(0, graph.num_edges, step)]
-    return int(sum((part == relation).sum() for part in parts))
+DEGREES = {  # relation, and type of the nodes that it leads to
+    "citations of a paper": ("cites", 0),
+    "references of a paper": ("reverse_cites", 0),
+    "authors of a paper": ("writes", 0),
+    "papers of an author": ("reverse_writes", 1),
+    "institutions of an author": ("reverse_affiliated_with", 1),
+    "authors of an institution": ("affiliated_with", 2),
+}
 
 
 def degrees(graph: Graph, relation: str, kind: int) -> dict[str, float]:
-    """Of the nodes of a type, by one relation: mean, largest, the part of all edges that the first per cent has."""
+    """Of the nodes of a type, by one relation: how many, mean, largest, the part that the first per cent has."""
     assert graph.edge_types is not None
     first, last = graph.type_offsets[kind : kind + 2]
     counts = []
@@ -67,6 +56,7 @@ def degrees(graph: Graph, relation: str, kind: int) -> dict[str, float]:
     found = torch.cat(counts).sort(descending=True).values
     total, top = int(found.sum()), int(found[: max(1, len(found) // 100)].sum())
     return {
+        "edges": total,
         "mean": round(total / len(found), 2),
         "median": int(found[len(found) // 2]),
         "largest": int(found[0]),
@@ -80,24 +70,20 @@ def accuracy(graph: Graph) -> dict[str, float]:
     assert graph.labels is not None
     assert graph.splits is not None
     train, val = graph.splits.train[:, 0].nonzero()[:, 0], graph.splits.val[:, 0].nonzero()[:, 0]
-    own = graph.features[0]
+    own, incoming = graph.features[0], [(graph.indptr, graph.indices)]
     assert isinstance(own, Tensor)
-    incoming = [(graph.indptr, graph.indices)]
-    around = {
-        int(node): next(neighbour_means(incoming, own, rows=(int(node), int(node) + 1), first=0, max_edges=1 << 20))
-        for node in torch.cat([train, val]).tolist()
-    }
-    near = {part: torch.cat([around[int(node)] for node in nodes]) for part, nodes in (("train", train), ("val", val))}
-    labels, answer = graph.labels[train], graph.labels[val]
-    both = [torch.cat([own[nodes].float(), near[part]], 1) for part, nodes in (("train", train), ("val", val))]
-    return {
-        "features": _ridge(own[train].float(), labels, own[val].float(), answer),
-        "features_and_papers_around": _ridge(both[0], labels, both[1], answer),
-        **_vote(graph, train, val),
-    }
+
+    def around(node: int) -> Tensor:
+        return next(neighbour_means(incoming, own, rows=(node, node + 1), first=0, max_edges=1 << 20))
+
+    labels, alone = [graph.labels[nodes] for nodes in (train, val)], [own[nodes].float() for nodes in (train, val)]
+    near = [torch.cat([around(node) for node in nodes.tolist()]) for nodes in (train, val)]
+    both = [torch.cat(tables, dim=1) for tables in zip(alone, near, strict=True)]
+    found = {"features": ridge(*alone, *labels), "features_and_papers_around": ridge(*both, *labels)}
+    return {**found, **vote(graph, train, val)}
 
 
-def _ridge(x: Tensor, labels: Tensor, x_val: Tensor, answer: Tensor) -> float:
+def ridge(x: Tensor, x_val: Tensor, labels: Tensor, answer: Tensor) -> float:
     mean, std = x.mean(0), x.std(0)
     x, x_val = ((torch.cat([(v - mean) / std, torch.ones(len(v), 1, device=v.device)], 1)).double() for v in (x, x_val))
     targets = torch.nn.functional.one_hot(labels, published.NUM_CLASSES).double()
@@ -106,7 +92,7 @@ def _ridge(x: Tensor, labels: Tensor, x_val: Tensor, answer: Tensor) -> float:
     return round(100 * float((scores.argmax(1) == answer).double().mean()), 2)
 
 
-def _vote(graph: Graph, train: Tensor, val: Tensor) -> dict[str, float]:
+def vote(graph: Graph, train: Tensor, val: Tensor) -> dict[str, float]:
     """The label that most train neighbours have, and how often there is one."""
     assert graph.labels is not None
     known = torch.full_like(graph.labels, -1).index_copy(0, train, graph.labels[train])
@@ -122,93 +108,23 @@ def _vote(graph: Graph, train: Tensor, val: Tensor) -> dict[str, float]:
     }
 
 
-def page(record: dict[str, Any]) -> str:
-    row = record["rows"][0]
-    lines = [
-        "# The generated MAG-like graph",
-        "",
-        "`graphstrap.io.generate.mag(scale)` makes a **synthetic** graph in the shape of MAG240M, as described in",
-        "`src/graphstrap/io/generate/mag.py`. It was fixed before any method was tuned on it. This page is written by",
-        "",
-        f"    {record['command']}",
-        "",
-        "| | MAG240M, published | generated at scale " + f"{row['scale']:g}, divided by it | ratio |",
-        "| --- | ---: | ---: | ---: |",
+def main(*, scale: float = 0.01, device: str = "cpu", to: Path = RESULTS / "generated.json") -> None:
+    place = torch.device(device)
+    start = now(place)
+    graph = mag(scale, device=place)
+    made = {"scale": scale, "device": place.type, "seconds": round(now(place) - start, 1)}
+    made |= {"peak_bytes": peak_bytes(place), "num_nodes": graph.num_nodes, "num_edges": graph.num_edges}
+    assert graph.splits is not None
+    found = {name: degrees(graph, *which) for name, which in DEGREES.items()}
+    counts = [
+        *(last - first for first, last in pairwise(graph.type_offsets)),
+        *(found[name]["edges"] for name, (relation, _) in DEGREES.items() if relation in PUBLISHED),
+        *(int(mask.sum()) for mask in (graph.splits.train, graph.splits.val, graph.splits.test)),
+        graph.num_classes,
     ]
-    for name, wanted in COUNTS.items():
-        found = row["counts"][name] / (1 if name == "classes" else row["scale"])
-        lines.append(f"| {name} | {wanted:,} | {found:,.0f} | {found / wanted:.3f} |")
-    lines += [
-        "",
-        "At small scales fewer papers share a (year, topic), so that more references meet twice and are merged.",
-        "",
-        "| degrees | mean | median | largest | none | the first per cent of nodes has |",
-        "| --- | ---: | ---: | ---: | ---: | ---: |",
-    ]
-    for name, d in row["degrees"].items():
-        part = f"{100 * d['first_per_cent']:.1f} %"
-        lines.append(f"| {name} | {d['mean']} | {d['median']} | {d['largest']:,} | {100 * d['none']:.1f} % | {part} |")
-    a = row["accuracy"]
-    lines += [
-        "",
-        "Accuracy on validation labels in %, for orientation: ridge regression on a paper's features "
-        f"{a['features']}, with the mean of the papers around it {a['features_and_papers_around']}; the most frequent "
-        f"train label around it {a['labels_around']} ({a['has_labels_around']} have one). A fifth of the labels is "
-        "drawn from the whole field, which no method can know.",
-        "",
-        f"{row['seconds']} s on {row['device']}; largest memory {row['peak_bytes'] / 1e9:.1f} GB.",
-        "",
-    ]
-    return "\n".join(lines)
-
-
-def measure(scale: float, device: str) -> dict[str, Any]:
-    start = time.perf_counter()
-    graph = mag(scale, device=device)
-    if device == "cuda":
-        torch.cuda.synchronize()
-    seconds = round(time.perf_counter() - start, 1)
-    return {
-        "scale": scale,
-        "device": device,
-        "seconds": seconds,
-        "peak_bytes": _peak_bytes(device),
-        "num_nodes": graph.num_nodes,
-        "num_edges": graph.num_edges,
-        "counts": count(graph),
-        "degrees": {
-            "citations of a paper": degrees(graph, "cites", 0),
-            "references of a paper": degrees(graph, "reverse_cites", 0),
-            "authors of a paper": degrees(graph, "writes", 0),
-            "papers of an author": degrees(graph, "reverse_writes", 1),
-            "institutions of an author": degrees(graph, "reverse_affiliated_with", 1),
-            "authors of an institution": degrees(graph, "affiliated_with", 2),
-        },
-        "accuracy": accuracy(graph) if scale <= 0.1 else {},
-    }
-
-
-def _peak_bytes(device: str) -> int:
-    import resource
-
-    if device == "cuda":
-        return torch.cuda.max_memory_allocated()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", type=float, default=0.01)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--to", type=Path, default=RESULTS)
-    given = parser.parse_args()
-    options = f" --scale {given.scale:g}" if given.scale != 0.01 else ""
-    options += f" --device {given.device}" if given.device != "cpu" else ""
-    command = f"python lab/benchmarks/generated.py{options}"
-    write_record(given.to, bench="generated", command=command, rows=[measure(given.scale, given.device)])
-    if given.to == RESULTS:
-        PAGE.write_text(page(read_record(RESULTS)), encoding="utf-8")
+    facts = {"counts": dict(zip(PUBLISHED, counts, strict=True)), "published": PUBLISHED, "degrees": found}
+    Record(to, "generated").add({**made, **facts, "accuracy": accuracy(graph) if scale <= 0.1 else {}})
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

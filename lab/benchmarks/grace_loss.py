@@ -11,23 +11,17 @@ are what the loss adds to the memory that the keys take.
 
 from __future__ import annotations
 
-import argparse
-import shlex
-import sys
-import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from graphstrap.ops import log_total_others, resolve_device
-from graphstrap_lab.bench.record import write_record
+from graphstrap_lab.bench.timing import time_in_turn
+from harness import RESULTS, Record, compare, run
 
-RESULTS = Path(__file__).parent / "results"
 TEMPERATURE = 0.4
-NUM_ROUNDS = 5
 # Photo, Computers, CS and Physics: nodes, and columns of the projection.
 SIZES = ((7_650, 256), (13_752, 128), (18_333, 256), (34_493, 128))
 
@@ -43,74 +37,31 @@ def loss_and_gradient(keys: Tensor, *, keep: bool) -> None:
     log_total_others(keys, bound=1.0 / TEMPERATURE, keep=keep).mean().backward()  # type: ignore[no-untyped-call]
 
 
-def best_milliseconds(work: Callable[[], object], device: torch.device) -> float:
-    work()
-    best = float("inf")
-    for _ in range(NUM_ROUNDS):
-        wait_for(device)
-        started = time.perf_counter()
-        work()
-        wait_for(device)
-        best = min(best, 1e3 * (time.perf_counter() - started))
-    return best
-
-
-def wait_for(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-
-
-def peak_bytes(work: Callable[[], object], device: torch.device) -> int | None:
-    """What it takes on top of what is there; None where nobody counts."""
-    if device.type != "cuda":
-        return None
-    torch.cuda.synchronize()
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    work()
-    torch.cuda.synchronize()
-    return int(torch.cuda.max_memory_allocated() - before)
-
-
 def product_rate(device: torch.device, size: int) -> float:
     """Operations a second of one large product."""
     a = torch.randn(size, size, device=device)
     a = a.bfloat16() if device.type == "cuda" else a
-    return 2.0 * size**3 / (best_milliseconds(lambda: a @ a, device) / 1e3)
+    timing = time_in_turn({"product": lambda: a @ a}, rounds=5, device=device)["product"]
+    return 2.0 * size**3 / (timing.median_ms / 1e3)
 
 
-def measure(num_nodes: int, num_columns: int, *, rate: float, device: torch.device) -> dict[str, Any]:
-    keys = draw_keys(num_nodes, num_columns, device)
-    row: dict[str, Any] = {"nodes": num_nodes, "columns": num_columns}
-    for name, keep in (("ours", False), ("kept", True)):
-        try:
-            row[f"{name}_ms"] = round(best_milliseconds(lambda: loss_and_gradient(keys, keep=keep), device), 3)  # noqa: B023
-            row[f"{name}_bytes"] = peak_bytes(lambda: loss_and_gradient(keys, keep=keep), device)  # noqa: B023
-        except torch.cuda.OutOfMemoryError:
-            row[f"{name}_ms"], row[f"{name}_bytes"] = None, None
-    operations = 3 * 2.0 * len(keys) ** 2 * num_columns
-    row["of_product_rate"] = round(operations / (row["ours_ms"] / 1e3) / rate, 3)
-    return row
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--most-nodes", type=int, default=10**6, help="leave larger sizes out")
-    parser.add_argument("--to", type=Path, default=None)
-    arguments = parser.parse_args()
-    device = resolve_device(arguments.device)
-    rate = product_rate(device, 8192 if device.type == "cuda" else 1024)
+def main(*, device: str = "auto", most_nodes: int = 10**6, to: Path | None = None) -> None:
+    """Sizes of more than `most_nodes` are left out."""
+    place = resolve_device(device)
+    rate = product_rate(place, 8192 if place.type == "cuda" else 1024)
     print(f"one large product: {rate / 1e12:.1f} TFLOP/s")
-    rows = []
+    to = to or RESULTS / f"grace_loss_{place.type}.json"
+    record = Record(to, "grace-loss", product_rate=rate, temperature=TEMPERATURE)
     for num_nodes, num_columns in SIZES:
-        if num_nodes <= arguments.most_nodes:
-            rows.append(measure(num_nodes, num_columns, rate=rate, device=device))
-            print(rows[-1], flush=True)
-    to = arguments.to or RESULTS / f"grace_loss_{device.type}.json"
-    command = shlex.join(["python", *sys.argv])
-    write_record(to, bench="grace-loss", command=command, rows=rows, product_rate=rate, temperature=TEMPERATURE)
+        if num_nodes > most_nodes:
+            continue
+        keys = draw_keys(num_nodes, num_columns, place)
+        calls = {name: partial(loss_and_gradient, keys, keep=keep) for name, keep in (("ours", False), ("kept", True))}
+        row = compare(calls, rounds=5, device=place)
+        operations = 3 * 2.0 * len(keys) ** 2 * num_columns
+        share = round(operations / (row["ours_ms"] / 1e3) / rate, 3)
+        record.add({"nodes": num_nodes, "columns": num_columns, **row, "of_product_rate": share})
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

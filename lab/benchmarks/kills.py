@@ -11,26 +11,27 @@ job's and beside other seeds'.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
-from graphstrap.run.environment import describe_environment, describe_git
 from graphstrap.run.folder import Run
+from harness import GRAPHSTRAP, Record, Row, options_of, run
 
-COMMAND = [sys.executable, "-m", "graphstrap"]
-SETTINGS = (
-    *("sampling.fan_outs=[5,3]", "sampling.batch_size=128", "encoder.hidden_sizes=[32]", "encoder.embedding_size=32"),
-    *("method.predictor_hidden_size=64", "train.log_every=10", "train.checkpoint_seconds=0.2"),
-)
+SETTINGS = {
+    "sampling.fan_outs": "[5,3]",
+    "sampling.batch_size": 128,
+    "encoder.hidden_sizes": "[32]",
+    "encoder.embedding_size": 32,
+    "method.predictor_hidden_size": 64,
+    "train.log_every": 10,
+    "train.checkpoint_seconds": 0.2,
+}
 
 
 def children_of(process: int) -> list[int]:
@@ -61,9 +62,9 @@ def step_of(run: Path) -> int:
     return int(records[-1]["step"]) if records else 0
 
 
-def disturb(run: Path, fit: list[str], at_steps: list[int], chance: random.Random) -> list[dict[str, Any]]:
+def disturb(run: Path, fit: list[str], at_steps: list[int], chance: random.Random) -> list[Row]:
     """Run the job to its end with a kill after each of these steps; who was killed, and when."""
-    killed: list[dict[str, Any]] = []
+    killed: list[Row] = []
     num_kills = len(at_steps)
     job, watched = subprocess.Popen([*fit, "--restarts", str(num_kills)]), True
     while True:
@@ -75,7 +76,7 @@ def disturb(run: Path, fit: list[str], at_steps: list[int], chance: random.Rando
             if (run / "model.safetensors").exists():
                 return killed
             assert job.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL), job.returncode
-            job, watched = subprocess.Popen([*COMMAND, "resume", str(run), "--workers", "2", "--quiet"]), False
+            job, watched = subprocess.Popen([*GRAPHSTRAP, "resume", str(run), "--workers", "2", "--quiet"]), False
             continue
         candidates = processes_of(job.pid, watched=watched)
         if len(killed) == num_kills or len(candidates) != 3 + watched or (run / "model.safetensors").exists():
@@ -89,48 +90,38 @@ def disturb(run: Path, fit: list[str], at_steps: list[int], chance: random.Rando
 
 
 def accuracy(run: Path) -> float:
-    command = [*COMMAND, "evaluate", str(run), "--protocol", "paper", "--json"]
+    command = [*GRAPHSTRAP, "evaluate", str(run), "--protocol", "paper", "--json"]
     shown = subprocess.run(command, check=True, capture_output=True, text=True)
     return float(json.loads(shown.stdout)["mean"])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--steps", type=int, default=800)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--to", type=Path)
-    options = parser.parse_args()
-    fit = [*COMMAND, "fit", "digits", "--device", "cpu", "--quiet", "--workers", "2"]
-    fit += [word for one in (*SETTINGS, f"train.steps={options.steps}") for word in ("--set", one)]
+def main(*, kills: int = 20, steps: int = 800, seed: int = 0, to: Path | None = None) -> None:
+    fit = [*GRAPHSTRAP, "fit", "digits", "--device", "cpu", "--quiet", "--workers", "2"]
+    fit += options_of({**SETTINGS, "train.steps": steps})
     with tempfile.TemporaryDirectory() as folder:
         runs = {name: Path(folder) / name for name in ("undisturbed", "seed-1", "seed-2", "killed")}
-        for seed, name in enumerate(("undisturbed", "seed-1", "seed-2")):
-            subprocess.run([*fit, "--seed", str(seed), "--run", str(runs[name])], check=True)
+        for number, name in enumerate(("undisturbed", "seed-1", "seed-2")):
+            subprocess.run([*fit, "--seed", str(number), "--run", str(runs[name])], check=True)
         begin = time.monotonic()
-        chance = random.Random(options.seed)
-        at_steps = sorted(chance.sample(range(options.steps * 9 // 10), options.kills))
+        chance = random.Random(seed)
+        at_steps = sorted(chance.sample(range(steps * 9 // 10), kills))
         killed = disturb(runs["killed"], [*fit, "--run", str(runs["killed"])], at_steps, chance)
         seconds = time.monotonic() - begin
         models = [(runs[name] / "model.safetensors").read_bytes() for name in ("undisturbed", "killed")]
         restarts = [{"step": one["step"], "time": one["time"]} for one in Run.open(runs["killed"]).restarts()]
-        result = {
-            "command": f"python lab/benchmarks/kills.py --kills {options.kills} --seed {options.seed}",
-            "steps": options.steps,
-            "kills": killed,
-            "restarts": restarts,
-            "every_kill_is_a_restart": len(restarts) == len(killed) == options.kills,
-            "same_bits_as_undisturbed": models[0] == models[1],
-            "accuracy": {name: accuracy(run) for name, run in runs.items()},
-            "seconds": round(seconds, 1),
-            "environment": describe_environment(),
-            "git": describe_git(),
-        }
-    if options.to is not None:
-        options.to.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print({name: value for name, value in result.items() if name not in ("environment", "git", "restarts", "kills")})
-    raise SystemExit(0 if result["every_kill_is_a_restart"] and result["same_bits_as_undisturbed"] else 1)
+        accuracies = {name: accuracy(run) for name, run in runs.items()}
+    facts: Row = {
+        "every_kill_is_a_restart": len(restarts) == len(killed) == kills,
+        "same_bits_as_undisturbed": models[0] == models[1],
+    }
+    record = Record(
+        to, "kills", steps=steps, restarts=restarts, accuracy=accuracies, seconds=round(seconds, 1), **facts
+    )
+    record.rows = killed
+    record.write()
+    print(accuracies, facts)
+    raise SystemExit(0 if all(facts.values()) else 1)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -2,14 +2,12 @@
 
     python lab/benchmarks/projection.py [--to lab/benchmarks/results/projection.json]
 
-Nothing here was run on several GPUs. Counted: parameters and floating-point operations of a step (PyTorch's counter, a
-small batch on a CPU, scaled by the number of edges), bytes a root moves (`partition_traffic.py` at 8, 64 and 512
-parts). Measured on an H200: the time a step computes (`step_split.py`, `results/step_split_cuda.json`), on straight
-lines between the numbers of roots that it was measured with; where that file is missing, operations by a share of the
-rate of a large bfloat16 product (`results/bench_ops_cuda.json`). Assumed: all of `ASSUMED`. Time of a step:
+Nothing here was run on several GPUs. Counted: the parameters, and the bytes that a root moves (`partition_traffic.py`
+at 8, 64 and 512 parts). Measured on an H200: the time a step computes (`mag_step.py`, `results/step_split_cuda.json`),
+on straight lines between the numbers of roots that it was measured with. Assumed: all of `ASSUMED`. Time of a step:
 
     ideal        =  roots a GPU / 1,024 * compute of 1,024 roots
-    compute      =  measured, or max(ideal, what launching a step's kernels takes)
+    compute      =  measured
     exchange     =  collectives * (latency + latency a peer * (P - 1))  +  roots a GPU * bytes a root / bandwidth
     gradients    =  2 (P - 1) / P * 4 bytes * parameters / bandwidth  +  latency * log2 P
     step         =  max(compute, exchange) + gradients       batches are made ahead; gradients are added up at the end
@@ -18,28 +16,19 @@ rate of a large bfloat16 product (`results/bench_ops_cuda.json`). Assumed: all o
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
+from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
-from torch.utils.flop_counter import FlopCounterMode
 
-from graphstrap.api.embed import prepare
-from graphstrap.graph import View
 from graphstrap.io.generate import mag
 from graphstrap.nn.model import Model
 from graphstrap.run.recipe import load_recipe
-from graphstrap.train.batches import BatchMaker
-from graphstrap_lab.bench.record import write_record
+from graphstrap_lab.bench.record import read_record
+from harness import RESULTS, Record, Row, run
 
-RESULTS = Path(__file__).parent / "results"
 ASSUMED = {
-    "share_of_matmul_rate": 0.3,  # the MPNN's products are smaller than the measured one, and not all there is
-    "least_step_seconds": 10e-3,  # an eager GCN step took 9 to 11 ms to launch (docs/LOG.md); the MPNN was not measured
     "network_bytes_per_second": 25e9,  # of a GPU to other hosts: half of a 400 Gb/s card
     "tcp_bytes_per_second": 1e9,  # of a worker, by gloo: the transport that the exchange has now
     "network_latency_seconds": 30e-6,  # of a collective, by NCCL
@@ -54,43 +43,32 @@ MAG_NODES, MAG_EDGES = 244_160_499, 2 * 1_728_364_232  # both directions
 ROW_BYTES, EDGE_BYTES, LABEL_AND_TIME_BYTES = 24, 4 + 1 + 1, 16
 
 
-def count_step(num_features: int, *, num_roots: int) -> tuple[int, float]:
-    """Learned parameters, and operations of a step for each edge of its batch, backward pass included."""
-    recipe = load_recipe("mag240m").with_settings({"sampling.batch_size": num_roots, "train.precision": "fp32"})
-    graph = mag(5e-4, num_features=num_features)
-    model = Model.build(graph, recipe, seed=0)
-    batch = BatchMaker(prepare(model, graph), recipe=recipe, seed=0, device=torch.device("cpu"))(1)
-    views = [View(spec, seed) for seed, spec in enumerate(recipe.views.specs())]
-    with FlopCounterMode(display=False) as counter:
-        loss, _ = model.method.loss(batch, views)
-        torch.autograd.backward(loss)
-    learned = sum(p.numel() for p in model.module.parameters() if p.requires_grad)
-    return learned, counter.get_total_flops() / batch.num_edges
+def count_parameters() -> int:
+    """Those that are learned, with MAG240M's 768 columns."""
+    model = Model.build(mag(5e-4, num_features=768), load_recipe("mag240m"), seed=0)
+    return sum(p.numel() for p in model.module.parameters() if p.requires_grad)
 
 
-def compute_seconds(roots: float, work: dict[str, Any]) -> float:
-    """Forward and backward pass and the optimiser on so many roots."""
-    if work["measured"]:
-        known = sorted((row["roots"], 1e-3 * row["compute_ms"]) for row in work["measured"])
-        sizes, seconds = ([one[place] for one in known] for place in (0, 1))
-        return float(np.interp(roots, sizes, seconds))  # a smaller batch than the smallest is no faster
-    return max(float(roots * work["flops_a_root"] / work["flops_per_second"]), ASSUMED["least_step_seconds"])
+def compute_seconds(roots: float) -> float:
+    """Forward and backward pass and the optimiser on so many roots: a batch smaller than the smallest is no faster."""
+    known = sorted((row["roots"], row["compute_ms"]) for row in read_record(RESULTS / "step_split_cuda.json")["rows"])
+    sizes, milliseconds = zip(*known, strict=True)
+    return float(np.interp(roots, sizes, milliseconds)) / 1e3
 
 
-def project(num_gpus: int, roots: float, *, work: dict[str, Any], traffic: dict[str, Any], by: str) -> dict[str, Any]:
+def project(num_gpus: int, roots: float, *, parameters: int, by: str) -> Row:
     """A step of one GPU, in seconds and bytes."""
-    ideal = roots * compute_seconds(BATCH_SIZE, work) / BATCH_SIZE
-    compute = compute_seconds(roots, work)
+    traffic, ideal = traffic_of(num_gpus), roots * compute_seconds(BATCH_SIZE) / BATCH_SIZE
+    compute = compute_seconds(roots)
     headers = 8 * NUM_ASKS * (num_gpus - 1)  # sizes of messages: the same for any number of roots
     ids = headers + roots * (traffic["id_bytes"] - headers) / traffic["roots_a_worker"]
     features = roots * traffic["feature_bytes_768"] / traffic["roots_a_worker"]
     latency, peer = ASSUMED[f"{by}_latency_seconds"], ASSUMED[f"{by}_latency_a_peer_seconds"]
     bandwidth = ASSUMED[f"{by}_bytes_per_second"]
     exchange = NUM_COLLECTIVES * (latency + peer * (num_gpus - 1)) + (ids + features) / bandwidth
-    gradient_bytes = 2 * (num_gpus - 1) / num_gpus * 4 * work["parameters"]
+    gradient_bytes = 2 * (num_gpus - 1) / num_gpus * 4 * parameters
     gradients = gradient_bytes / ASSUMED["network_bytes_per_second"]
     gradients += ASSUMED["network_latency_seconds"] * math.log2(num_gpus)
-    step = max(compute, exchange) + gradients
     return {
         "gpus": num_gpus,
         "roots_a_gpu": roots,
@@ -101,19 +79,19 @@ def project(num_gpus: int, roots: float, *, work: dict[str, Any], traffic: dict[
         "compute_ms": round(1e3 * compute, 2),
         "exchange_ms": round(1e3 * exchange, 2),
         "gradients_ms": round(1e3 * gradients, 2),
-        "efficiency": round(ideal / step, 3),
+        "efficiency": round(ideal / (max(compute, exchange) + gradients), 3),
     }
 
 
-def traffic_of(num_parts: int) -> dict[str, Any]:
+def traffic_of(num_parts: int) -> Row:
     """METIS, roots to their owner, a cache of 1 % of the nodes."""
-    record = json.loads((RESULTS / f"partition_traffic_{num_parts}.json").read_text(encoding="utf-8"))
+    record = read_record(RESULTS / f"partition_traffic_{num_parts}.json")
     wanted = {"partitioner": "metis", "roots": "owner", "cache": 0.01}
     row = next(row for row in record["rows"] if wanted.items() <= row.items())
     return {**row, "roots_a_worker": record["batch_size"] / num_parts}
 
 
-def part_sizes(num_edges: float, num_parts: int, num_columns: int) -> dict[str, Any]:
+def part_sizes(num_edges: float, num_parts: int, num_columns: int) -> Row:
     """A part of a graph in MAG240M's proportions."""
     nodes = num_edges * MAG_NODES / MAG_EDGES
     rows = ROW_BYTES * nodes + EDGE_BYTES * num_edges + LABEL_AND_TIME_BYTES * nodes
@@ -129,44 +107,19 @@ def part_sizes(num_edges: float, num_parts: int, num_columns: int) -> dict[str, 
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--to", type=Path)
-    options = parser.parse_args()
-    rate = json.loads((RESULTS / "bench_ops_cuda.json").read_text(encoding="utf-8"))["rates"]["flops_per_second"][
-        "bf16"
-    ]
-    parameters, flops = count_step(768, num_roots=33)
-    traffic = json.loads((RESULTS / "partition_traffic_64.json").read_text(encoding="utf-8"))
-    flops *= traffic["edges_a_step"] / traffic["batch_size"]
-    split = RESULTS / "step_split_cuda.json"
-    work = {
-        "measured": json.loads(split.read_text(encoding="utf-8"))["rows"] if split.exists() else [],
-        "parameters": parameters,
-        "flops_a_root": flops,
-        "flops_per_second": ASSUMED["share_of_matmul_rate"] * rate,
-    }
-    print(f"{parameters:,} parameters, {flops / 1e9:.1f} GFLOP a root, {rate / 1e12:.0f} TFLOP/s measured")
-    rows = [
-        project(size, roots, work=work, traffic=traffic_of(size), by=by)
-        for by in ("tcp", "network")
-        for make in (lambda size: float(BATCH_SIZE), lambda size: BATCH_SIZE / size)
-        for size in (8, 64, 512)
-        for roots in (make(size),)
-    ]
+def main(*, to: Path | None = None) -> None:
+    parameters = count_parameters()
     sizes = [
         part_sizes(edges, parts, columns)
-        for edges in (float(MAG_EDGES), 1e10)
-        for columns in (128, 768)
-        for parts in (8, 64, 512)
+        for edges, columns, parts in product((float(MAG_EDGES), 1e10), (128, 768), (8, 64, 512))
     ]
-    for row in [*rows, *sizes]:
-        print(json.dumps(row))
-    if options.to is not None:
-        command = f"python lab/benchmarks/projection.py --to {options.to}"
-        more = {"assumed": ASSUMED, "work": work, "parts": sizes, "simulated": True}
-        write_record(options.to, bench="projection", command=command, rows=rows, **more)
+    record = Record(to, "projection", assumed=ASSUMED, parameters=parameters, parts=sizes, simulated=True)
+    for by, has_fixed_batch, num_gpus in product(("tcp", "network"), (False, True), (8, 64, 512)):
+        roots = BATCH_SIZE / num_gpus if has_fixed_batch else float(BATCH_SIZE)
+        record.add(project(num_gpus, roots, parameters=parameters, by=by))
+    for row in sizes:
+        print(row)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

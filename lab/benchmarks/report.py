@@ -1,24 +1,20 @@
 """How long a report takes, how large it is, and how smoothly its map moves.
 
-    python lab/benchmarks/report.py [stdlib] [large]
+    python lab/benchmarks/report.py [--graphs stdlib large]
+    chrt --rr 1 python lab/benchmarks/report.py    # as root, where others use the machine: before all of them
 
 `stdlib` is the call graph of 14,000 functions, `large` a generated graph of 100,000 nodes. Frames are counted in
-headless Chromium without a GPU while the map is panned for four seconds. Where the system allows it, as to root, what
-is measured goes before all other processes (`has_precedence`): times are then those of an idle machine. Training is not
-measured. Results go to lab/benchmarks/results/report.json.
+headless Chromium without a GPU while the map is panned for four seconds. Training is not measured.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,10 +23,9 @@ from graphstrap.api.estimator import Embedder
 from graphstrap.graph import Graph
 from graphstrap.io.datasets import load
 from graphstrap.report.build import write_report
-from graphstrap.run.environment import describe_environment, describe_git
 from graphstrap.run.folder import Run
+from harness import REPOSITORY, RESULTS, Record, Row, run
 
-HERE = Path(__file__).parent
 PANNING = """(async () => { const before = graphstrap.frames(), start = performance.now();
 for (let n = 0; performance.now() - start < 4000; n++) { graphstrap.pan(12 * Math.sin(n / 9), 12 * Math.cos(n / 9));
 await new Promise((done) => requestAnimationFrame(done)); }
@@ -61,53 +56,32 @@ def large_graph(*, num_nodes: int = 100_000, num_classes: int = 40, seed: int = 
     )
 
 
-def measure(graph: Graph, folder: Path, *, steps: int) -> dict[str, Any]:
-    if not folder.exists():
-        Embedder(device="cpu", settings={"train.steps": steps, "train.warmup_steps": steps // 10}).fit(
-            graph, run=folder
-        )
-    with precedence() as has_precedence:
-        path, started, processor = folder / "report.html", time.monotonic(), time.process_time()
-        health = write_report([(Run.open(folder), Embedder.load(folder, device="cpu"))], path, graph=graph)
-        seconds, processor_seconds = time.monotonic() - started, time.process_time() - processor
-        panning = frames(path)
+def measure(graph: Graph, folder: Path, *, steps: int) -> Row:
+    settings = {"train.steps": steps, "train.warmup_steps": steps // 10}
+    Embedder(device="cpu", settings=settings).fit(graph, run=folder)
+    path, started, processor = folder / "report.html", time.monotonic(), time.process_time()
+    health = write_report([(Run.open(folder), Embedder.load(folder, device="cpu"))], path, graph=graph)
+    seconds, processor_seconds = time.monotonic() - started, time.process_time() - processor
     return {
         "num_nodes": graph.num_nodes,
         "seconds": round(seconds, 1),
         "processor_seconds": round(processor_seconds, 1),
         "num_threads": torch.get_num_threads(),
-        "has_precedence": has_precedence,
+        "has_precedence": os.sched_getscheduler(0) != os.SCHED_OTHER,
         "megabytes": round(path.stat().st_size / 1e6, 1),
         "verdict": health.headline,
         "load_average": os.getloadavg()[0],
-        **panning,
+        **frames(path),
     }
 
 
-@contextmanager
-def precedence() -> Iterator[bool]:
-    """All threads of this process, and what it starts, before every other process; whether that was allowed."""
-    threads = [int(name) for name in os.listdir("/proc/self/task")]
-    try:
-        for thread in threads:
-            os.sched_setscheduler(thread, os.SCHED_RR, os.sched_param(1))
-    except PermissionError:
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        for thread in map(int, os.listdir("/proc/self/task")):
-            os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
-
-
-def frames(path: Path) -> dict[str, Any]:
-    sys.path.insert(0, str(HERE.parent / "tests" / "report"))
+def frames(path: Path) -> Row:
+    sys.path.insert(0, str(REPOSITORY / "tests" / "report"))
     from browser import Browser, find_chromium
 
     if find_chromium() is None:
         return {}
-    found: dict[str, Any] = {}
+    found: Row = {}
     for query in ("", "?webgl"):
         with Browser() as browser:
             browser.open(path, query=query)
@@ -116,17 +90,14 @@ def frames(path: Path) -> dict[str, Any]:
     return found
 
 
-def main(names: list[str]) -> None:
-    output = HERE / "results" / "report.json"
-    results = json.loads(output.read_text())["results"] if output.exists() else {}
-    for name in names or ["stdlib", "large"]:
+def main(*, graphs: Sequence[str] = ("stdlib", "large"), to: Path = RESULTS / "report.json") -> None:
+    record = Record(to, "report")
+    for name in graphs:
         graph = large_graph() if name == "large" else load(name)
         with tempfile.TemporaryDirectory() as folder:
-            results[name] = measure(graph, Path(folder) / name, steps=30 if name == "large" else 300)
-        print(name, results[name])
-    report = {"environment": describe_environment(), "git": describe_git(), "results": results}
-    output.write_text(json.dumps(report, indent=2) + "\n")
+            row = measure(graph, Path(folder) / name, steps=30 if name == "large" else 300)
+        record.add({"graph": name, **row})
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    run(main)

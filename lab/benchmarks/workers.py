@@ -11,7 +11,6 @@ costs nothing.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -20,7 +19,6 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import torch
 
@@ -31,7 +29,7 @@ from graphstrap.ops.memory import keep_freed_memory
 from graphstrap.run.recipe import Recipe
 from graphstrap.train.parallel.training import SharedStep
 from graphstrap.train.parallel.workers import joined
-from graphstrap_lab.bench.record import write_record
+from harness import Record, Row, run
 
 NUM_NODES, WARMUP_STEPS = 20_000, 3
 RECIPE = Recipe().with_settings(
@@ -69,7 +67,7 @@ def measure_epoch(store: Path) -> None:
     os.write(sys.stdout.fileno(), line.encode())  # whole: the other worker writes to the same pipe
 
 
-def run_epoch(store: Path, num_workers: int) -> dict[str, Any]:
+def run_epoch(store: Path, num_workers: int) -> Row:
     command = [sys.executable, __file__, "--worker", str(store)]
     if num_workers > 1:
         launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_workers)]
@@ -85,34 +83,25 @@ def run_epoch(store: Path, num_workers: int) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--to", type=Path)
-    parser.add_argument("--worker", type=Path)
-    options = parser.parse_args()
-    if options.worker:
-        measure_epoch(options.worker)
+def main(*, rounds: int = 3, to: Path | None = None, worker: Path | None = None) -> None:
+    """`worker` is for the processes that this one starts."""
+    if worker:
+        measure_epoch(worker)
         return
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "store"
         write_store(arxiv_like(seed=0, num_nodes=NUM_NODES), store)
-        rounds = [run_epoch(store, size) for _ in range(options.rounds) for size in (1, 2)]
-    rows: list[dict[str, Any]] = []
+        measured = [run_epoch(store, size) for _ in range(rounds) for size in (1, 2)]
+    record = Record(to, "workers", num_nodes=NUM_NODES)
     for size in (1, 2):
-        row: dict[str, Any] = {"num_workers": size}
+        row: Row = {"num_workers": size}
         for key in ("seconds", "cpu_seconds"):
-            values = [one[key] for one in rounds if one["num_workers"] == size]
+            values = [one[key] for one in measured if one["num_workers"] == size]
             row |= {key: round(median(values), 3), f"{key}_of_rounds": [round(value, 3) for value in values]}
-        rows.append(row)
-    for key in ("seconds", "cpu_seconds"):
-        rows[1][f"speedup_by_{key}"] = round(rows[0][key] / rows[1][key], 3)
-    for row in rows:
-        print(json.dumps(row))
-    if options.to is not None:
-        command = f"python lab/benchmarks/workers.py --rounds {options.rounds} --to {options.to}"
-        write_record(options.to, bench="workers", command=command, rows=rows, num_nodes=NUM_NODES)
+            if record.rows:
+                row[f"speedup_by_{key}"] = round(record.rows[0][key] / row[key], 3)
+        record.add(row)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)
