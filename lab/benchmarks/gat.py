@@ -25,7 +25,7 @@ from graphstrap.io.pyg import import_pyg
 from graphstrap.nn.encoders.gat import GAT
 from graphstrap.ops import backend, resolve_device
 from graphstrap.ops.precision import computing_in
-from graphstrap_lab.bench.timing import Call
+from graphstrap_lab.bench.measure import Call
 from harness import Record, Row, compare, run
 
 HEADS = (4, 6)  # of the hidden layers, and of the last

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from graphstrap.ops import log_total_others, resolve_device
-from graphstrap_lab.bench.timing import time_in_turn
+from graphstrap_lab.bench.measure import time_in_turn
 from harness import RESULTS, Record, compare, run
 
 TEMPERATURE = 0.4

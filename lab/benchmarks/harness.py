@@ -27,9 +27,8 @@ from graphstrap.api.estimator import random_init
 from graphstrap.evaluation.protocols import evaluate_many
 from graphstrap.io.datasets import describe
 from graphstrap.ops import resolve_device
-from graphstrap_lab.bench.memory import PeakMemory
+from graphstrap_lab.bench.measure import Call, PeakMemory, time_in_turn
 from graphstrap_lab.bench.record import kept_rows, write_record
-from graphstrap_lab.bench.timing import Call, time_in_turn
 from graphstrap_lab.reproduce.deadline import Deadline, TimeUpError
 
 REPOSITORY = Path(__file__).parents[2]

@@ -28,7 +28,7 @@ from graphstrap.nn.methods.instant import HopColumns
 from graphstrap.run.defaults import choose_recipe
 from graphstrap.run.recipe import Recipe, load_recipe
 from graphstrap_lab.reproduce.blind import tuning_scores
-from graphstrap_lab.reproduce.mag_cells import SYNTHETIC_STEPS, mag_recipe
+from graphstrap_lab.reproduce.mag import SYNTHETIC_STEPS, mag_recipe
 from graphstrap_lab.reproduce.variants import recipe_of
 from harness import Row
 

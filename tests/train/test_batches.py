@@ -25,7 +25,7 @@ from graphstrap.train.sampling.draw import permuted
 from graphstrap.train.sampling.sampler import Sampler
 from graphstrap.train.sampling.subgraph import Gatherer
 from graphstrap.train.step import EagerStep
-from graphstrap_lab.reproduce.mag_cells import mag_recipe
+from graphstrap_lab.reproduce.mag import mag_recipe
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 10, 99, 100, 101, 1023, 4097])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -97,17 +96,16 @@ def ops(
 
     from graphstrap.ops import resolve_device
     from graphstrap_lab.bench.graphs import default_names
-    from graphstrap_lab.bench.ops import measure_parts
-    from graphstrap_lab.bench.rates import measure_rates
+    from graphstrap_lab.bench.ops import measure_parts, measure_rates
     from graphstrap_lab.bench.record import command_line
 
     place = resolve_device(device)
     chosen = _given(datasets, names) or default_names(place)
     command = command_line("ops", datasets=chosen, device=place.type, precision=precision, rounds=rounds)
-    _check_place(to)
+    result = _Result("ops", command, to)
     o.note("measuring how fast this machine copies and multiplies")
     rates = measure_rates(place)
-    result = _Result("ops", command, to, rates=asdict(rates))
+    result.rest["rates"] = asdict(rates)
     for name in chosen:
         o.note(f"{name}: each part of a step in turn")
         result.add(measure_parts(name, device=place, rates=rates, rounds=rounds, precision=precision))
@@ -126,30 +124,33 @@ def table(
     steps: Annotated[int | None, typer.Option(help="Training steps [default: the recipe's].", min=1)] = None,
     device: o.Device = "auto",
     precision: Precision = None,
-    to: Annotated[Path | None, typer.Option(help="Write every row at once; rows in the file are not repeated.")] = None,
+    to: Annotated[
+        Path | None, typer.Option(help="The ledger of the rows; those in it are not repeated [default: reproduce's].")
+    ] = None,
     as_json: o.AsJson = False,
 ) -> None:
-    """Train by the paper's recipes and evaluate by the protocols `reference` and `paper`."""
+    """Train by the paper's recipes and evaluate, as `reproduce` does, in one timed run."""
     from graphstrap.ops import resolve_device
-    from graphstrap_lab.bench.graphs import is_on_disk
+    from graphstrap_lab.bench.graphs import is_on_disk, precision_settings
     from graphstrap_lab.bench.record import command_line
     from graphstrap_lab.bench.table import PAPER_GRAPHS, measure_table
+    from graphstrap_lab.reproduce.cells import Filling
+    from graphstrap_lab.reproduce.ledger import Ledger
 
     chosen = _given(datasets, names) or [name for name in PAPER_GRAPHS if is_on_disk(name)]
-    place = resolve_device(device).type
-    options: dict[str, Any] = {
-        "device": place,
-        "together": together,
-        "recipe": recipe,
-        "steps": steps,
-        "precision": precision,
-    }
-    command = command_line("table", datasets=chosen, seeds=seeds, **options)
+    how = Filling(device=resolve_device(device).type, together=together, note=o.note, warn=o.note)
+    options: dict[str, Any] = {"device": how.device, "together": together, "recipe": recipe, "steps": steps}
+    command = command_line("table", datasets=chosen, seeds=seeds, **options, precision=precision)
+    settings = precision_settings(precision) | ({} if steps is None else {"train.steps": steps})
     _check_place(to)
-    result = _Result("table", command)  # measure_table writes the file, which may hold more rows than these
-    for row, is_new in measure_table(chosen, num_seeds=seeds, to=to, command=command, **options):
-        o.note(f"{row['graph']}, seed {row['seed']}: " + (f"{row['train_seconds']} s" if is_new else "in the file"))
-        result.add([row])
+    ledger = Ledger(to or Path("runs/ledger.jsonl"))
+    ledger.check_writable()
+    result = _Result("table", command)
+    for rows in measure_table(
+        chosen, ledger=ledger, how=how, num_seeds=seeds, recipe=recipe, settings=settings, command=command
+    ):
+        o.note(f"{len(rows)} of {seeds} seeds are in {ledger.path}")
+        result.add(rows)
     result.show(as_json=as_json)
 
 
@@ -183,21 +184,9 @@ class _Result:
             write_record(self.to, bench=self.bench, command=self.command, rows=self.rows, **self.rest)
 
     def show(self, *, as_json: bool) -> None:
-        from rich.console import Console
-        from rich.table import Table
-
-        from graphstrap_lab.bench.cells import CELLS
+        from graphstrap_lab.bench.show import GRIDS
 
         if as_json:
             o.print_json(self.rows)
-            return
-        cells = CELLS[self.bench]({"rows": self.rows, **self.rest})
-        view = Table()
-        for index, header in enumerate(cells.headers):
-            view.add_column(header, justify="left" if index < cells.num_texts else "right")
-        for row in cells.rows:
-            view.add_row(*row)
-        console = Console(width=None if sys.stdout.isatty() else 140)
-        console.print(view)
-        if cells.note:
-            console.print(cells.note, markup=False, highlight=False)
+        else:
+            GRIDS[self.bench]({"rows": self.rows, **self.rest}).print(width=140)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -50,10 +51,10 @@ def reproduce(
     from graphstrap.ops import resolve_device
     from graphstrap.ops.memory import parse_bytes
     from graphstrap.train.parallel.workers import joined
+    from graphstrap_lab.reproduce.cells import Filling
     from graphstrap_lab.reproduce.deadline import Deadline
     from graphstrap_lab.reproduce.ledger import Ledger
     from graphstrap_lab.reproduce.reports import fill, make_report
-    from graphstrap_lab.reproduce.run import Filling
     from graphstrap_lab.reproduce.tables import chosen_datasets, chosen_variants, find_tables
 
     limit, on = None if memory_limit is None else parse_bytes(memory_limit), resolve_device(device)
@@ -126,20 +127,14 @@ def _make_folder(folder: Path) -> None:
 
 
 def _print(report: Report) -> None:
-    from rich.console import Console
-    from rich.table import Table as ScreenTable
-
+    from graphstrap_lab.grid import make_console
     from graphstrap_lab.reproduce.render import quick_notice
 
-    console = Console(width=None if sys.stdout.isatty() else 200)
+    console = make_console()
     if report.quick:
         console.print(quick_notice(report), style="bold", highlight=False)
     for grid in report.grids:
-        console.print(f"{report.table.title}. {grid.caption}:", markup=False, highlight=False)  # a title would be cut
-        screen = ScreenTable(*grid.header)
-        for line in grid.lines:
-            screen.add_row(*line)
-        console.print(screen)
+        replace(grid, caption=f"{report.table.title}. {grid.caption}:").print()
     for note in report.notes:
         console.print(note, markup=False, highlight=False)
 

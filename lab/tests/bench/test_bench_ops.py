@@ -10,10 +10,7 @@ import torch
 from graphstrap.graph import Graph
 from graphstrap.graph.blocks import SparseMatrix
 from graphstrap.run.recipe import Recipe
-from graphstrap_lab.bench.floors import Floors, together
-from graphstrap_lab.bench.ops import _time_parts
-from graphstrap_lab.bench.parts import parts_of_step
-from graphstrap_lab.bench.rates import Rates, copy_rate, find_cache_bytes
+from graphstrap_lab.bench.ops import Floors, Rates, _time_parts, copy_rate, find_cache_bytes, parts_of_step, together
 
 CPU = torch.device("cpu")
 SMALL = Recipe().with_settings(

@@ -12,8 +12,8 @@ import torch
 
 from graphstrap.cli._app import run
 from graphstrap.errors import InputError
-from graphstrap_lab.bench.child import run_in_child
-from graphstrap_lab.bench.timing import Timing, time_in_turn
+from graphstrap_lab.bench.measure import Timing, run_in_child, time_in_turn
+from graphstrap_lab.bench.step import memory_on_cpu
 
 CPU = torch.device("cpu")
 KEYS = ("ours_ms", "baseline_ms", "speedup", "ours_bytes", "baseline_bytes")
@@ -44,7 +44,7 @@ def test_bad_input_is_one_sentence(
     from graphstrap_lab.bench import step
 
     monkeypatch.setattr(step, "time_in_turn", lambda *_, **__: {"ours": Timing((1.0,)), "baseline": Timing((1.0,))})
-    monkeypatch.setattr(step, "run_in_child", lambda *_: {"peak_bytes": 1, "reserved_bytes": None})
+    monkeypatch.setattr(step, "run_in_child", lambda *_, **__: {"peak_bytes": 1, "reserved_bytes": None})
     assert run(["bench", "step", "--device", "cpu", *spelling]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -61,7 +61,8 @@ def test_a_file_that_cannot_be_written_shows_first(
 
 _PEAKS = """
 import torch
-from graphstrap_lab.bench.memory import PeakMemory
+from graphstrap_lab.bench.step import memory_on_cpu
+from graphstrap_lab.bench.measure import PeakMemory
 for num_numbers in ({num_bytes} // 4, 0):
     with PeakMemory(torch.device("cpu")) as memory:
         torch.ones(num_numbers)
@@ -92,4 +93,4 @@ def test_calls_take_turns_and_the_median_counts() -> None:
 
 def test_an_error_in_a_child_is_told() -> None:
     with pytest.raises(InputError, match="no dataset called 'nowhere'"):
-        run_in_child("graphstrap_lab.bench.step:memory_on_cpu", {"side": "ours", "name": "nowhere", "precision": None})
+        run_in_child(memory_on_cpu, side="ours", name="nowhere", precision=None)

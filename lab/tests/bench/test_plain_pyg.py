@@ -13,7 +13,7 @@ from graphstrap.graph import CLEAN, Graph
 from graphstrap.graph.blocks import SparseMatrix
 from graphstrap.run.recipe import Recipe
 from graphstrap_lab.bench.plain_pyg import PlainStep, make_view
-from graphstrap_lab.bench.sides import build_method, num_parameters, ours, plain_pyg
+from graphstrap_lab.bench.step import build_method, num_parameters, ours, plain_pyg
 
 CPU = torch.device("cpu")
 SMALL = Recipe().with_settings(

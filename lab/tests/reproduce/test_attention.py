@@ -3,67 +3,52 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import scipy.stats
 import torch
-from conftest import make_random_graph
 from torch import Tensor
 
-from graphstrap_lab.reproduce.attention import attention_entropy, with_self_loops
+from graphstrap_lab.reproduce.entropies import attention_entropy
 
-INDPTR = torch.tensor([0, 3, 4, 9, 11])
+ROWS = torch.tensor([3, 1, 5, 2])  # neighbours and the node itself
+INDPTR = torch.tensor([0, 2, 2, 6, 7])  # of the neighbours alone
 
 
-def random_weights(indptr: Tensor, *, num_heads: int, seed: int, sharpness: float = 1.0) -> Tensor:
-    scores = sharpness * torch.randn(int(indptr[-1]), num_heads, generator=torch.Generator().manual_seed(seed))
-    pieces = torch.split(scores, indptr.diff().tolist())
-    return torch.cat([piece.softmax(0) for piece in pieces])
+def random_weights(*, num_heads: int, seed: int, sharpness: float = 1.0) -> list[Tensor]:
+    """Of each node: its own first, then those of its neighbours."""
+    scores = sharpness * torch.randn(int(ROWS.sum()), num_heads, generator=torch.Generator().manual_seed(seed))
+    return [piece.softmax(0) for piece in torch.split(scores, ROWS.tolist())]
+
+
+def layer(rows: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """The weights of edges and of self-loops, as an encoder gives them."""
+    return torch.cat([row[1:] for row in rows]), torch.stack([row[0] for row in rows])
 
 
 def test_uniform_attention_has_none_and_a_single_neighbour_the_least() -> None:
-    lengths = INDPTR.diff()
-    uniform = torch.repeat_interleave(1.0 / lengths, lengths)[:, None].expand(-1, 4)
-    torch.testing.assert_close(attention_entropy([(uniform, INDPTR)]), torch.zeros(4).double(), atol=1e-6, rtol=0)
-    sharp = torch.zeros(11, 2)
-    sharp[INDPTR[:-1]] = 1.0
-    torch.testing.assert_close(attention_entropy([(sharp, INDPTR)]), -lengths.double().log())
+    uniform = [torch.full((int(length), 4), 1.0 / length) for length in ROWS]
+    torch.testing.assert_close(attention_entropy([layer(uniform)], INDPTR), torch.zeros(4).double(), atol=1e-6, rtol=0)
+    for place in (0, -1):  # the node itself, or its last neighbour
+        sharp = [torch.zeros(int(length), 2) for length in ROWS]
+        for row in sharp:
+            row[place] = 1.0
+        torch.testing.assert_close(attention_entropy([layer(sharp)], INDPTR), -ROWS.double().log())
 
 
 def test_equals_scipy_averaged_over_layers_and_heads() -> None:
-    layers = [(random_weights(INDPTR, num_heads=heads, seed=heads), INDPTR) for heads in (4, 4, 6)]
+    layers = [random_weights(num_heads=heads, seed=heads) for heads in (4, 4, 6)]
     expected = []
-    for row in range(4):
-        first, last = int(INDPTR[row]), int(INDPTR[row + 1])
-        by_layer = [scipy.stats.entropy(weights[first:last].double().numpy(), axis=0).mean() for weights, _ in layers]
-        expected.append(np.mean(by_layer) - np.log(last - first))
-    np.testing.assert_allclose(attention_entropy(layers).numpy(), expected, rtol=1e-6)
+    for node in range(4):
+        by_layer = [scipy.stats.entropy(rows[node].double().numpy(), axis=0).mean() for rows in layers]
+        expected.append(np.mean(by_layer) - np.log(int(ROWS[node])))
+    np.testing.assert_allclose(attention_entropy([layer(rows) for rows in layers], INDPTR).numpy(), expected, rtol=1e-6)
 
 
 def test_sharper_attention_has_less() -> None:
     found = [
-        attention_entropy([(random_weights(INDPTR, num_heads=8, seed=0, sharpness=sharpness), INDPTR)])
+        attention_entropy([layer(random_weights(num_heads=8, seed=0, sharpness=sharpness))], INDPTR)
         for sharpness in (0.1, 1.0, 10.0)
     ]
-    rows = INDPTR.diff() > 1  # a node without neighbours has no choice
+    rows = ROWS > 1  # a node without neighbours has no choice
     assert bool((found[0][rows] > found[1][rows]).all())
     assert bool((found[1][rows] > found[2][rows]).all())
     assert bool((found[0][~rows] == 0).all())
-
-
-def test_self_loops_join_the_edges_of_their_rows() -> None:
-    graph = make_random_graph(num_nodes=12, num_edges=40, seed=0)
-    degrees = graph.in_degrees + 1
-    edges, loops = torch.rand(graph.num_edges, 3), torch.rand(12, 3)
-    weights, indptr = with_self_loops(edges, loops, graph.indptr)
-    assert torch.equal(indptr.diff(), degrees)
-    for node in range(12):
-        row = weights[indptr[node] : indptr[node + 1]]
-        expected = torch.cat([loops[node : node + 1], edges[graph.indptr[node] : graph.indptr[node + 1]]])
-        assert torch.equal(row, expected)
-
-
-def test_wrong_rows_are_refused() -> None:
-    with pytest.raises(ValueError, match="10 rows of weights"):
-        attention_entropy([(torch.ones(10, 1), INDPTR)])
-    with pytest.raises(ValueError, match="at least one layer"):
-        attention_entropy([])

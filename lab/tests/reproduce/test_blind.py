@@ -13,7 +13,7 @@ from conftest import make_communities
 from graphstrap.evaluation.protocols import evaluate
 from graphstrap.graph import Graph
 from graphstrap_lab.reproduce.blind import UNTOUCHED, tuning_half, tuning_scores, untouched_accuracies
-from graphstrap_lab.reproduce.cells import compute_cells
+from graphstrap_lab.reproduce.cells import Filling, compute_cells
 from graphstrap_lab.reproduce.variants import VARIANTS
 
 
@@ -54,10 +54,10 @@ def test_what_is_reported_is_tested_on_the_other_half_alone() -> None:
 
 def test_only_tuned_rows_have_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = replace(labelled()[0], name="amazon-photo")
-    (row,) = compute_cells(graph, "raw", seeds=[0], device="cpu", quick=True)
+    (row,) = compute_cells(graph, "raw", Filling(device="cpu", quick=True), [0])
     assert UNTOUCHED not in row["accuracy"]
     monkeypatch.setitem(VARIANTS, "raw", replace(VARIANTS["raw"], tuned_on=("amazon-photo",)))
-    (tuned,) = compute_cells(graph, "raw", seeds=[0], device="cpu", quick=True)
+    (tuned,) = compute_cells(graph, "raw", Filling(device="cpu", quick=True), [0])
     assert graph.x is not None
     expected = untouched_accuracies([graph.x], graph, seeds=[0], num_runs=3)
     assert tuned["accuracy"] == {**row["accuracy"], UNTOUCHED: expected[0]}

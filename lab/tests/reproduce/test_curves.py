@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from graphstrap_lab.reproduce import variants
-from graphstrap_lab.reproduce.curves import NUM_POINTS, mean_curve, thin_curve
+from graphstrap_lab.reproduce.accuracies import mean_curve
+from graphstrap_lab.reproduce.cells import NUM_POINTS, Filling, thin_curve
 from graphstrap_lab.reproduce.ledger import Ledger
 from graphstrap_lab.reproduce.reports import fill, make_report
-from graphstrap_lab.reproduce.run import Filling
 from graphstrap_lab.reproduce.tables import Table
 
 

@@ -15,11 +15,16 @@ from graphstrap.api.estimator import Embedder
 from graphstrap.cli._app import run
 from graphstrap.io.datasets import load
 from graphstrap_lab.reproduce import entropies
-from graphstrap_lab.reproduce.entropies import BIN_WIDTH, entropy_recipe, node_entropies, summarize_entropies
-from graphstrap_lab.reproduce.entropies_report import merge_counts
+from graphstrap_lab.reproduce.cells import Filling
+from graphstrap_lab.reproduce.entropies import (
+    BIN_WIDTH,
+    entropy_recipe,
+    merge_counts,
+    node_entropies,
+    summarize_entropies,
+)
 from graphstrap_lab.reproduce.ledger import Ledger
 from graphstrap_lab.reproduce.reports import fill, make_report
-from graphstrap_lab.reproduce.run import Filling
 from graphstrap_lab.reproduce.tables import Table, find_table
 
 VARIANTS = ("bgrl-gat", "grace-gat", "grace-2-gat")

@@ -20,10 +20,13 @@ from graphstrap.graph import Graph
 from graphstrap.io.datasets import load
 from graphstrap_lab.reproduce import cells as cells_module
 from graphstrap_lab.reproduce import run as run_module
+from graphstrap_lab.reproduce.accuracies import make_cell
+from graphstrap_lab.reproduce.cells import Filling
 from graphstrap_lab.reproduce.deadline import Deadline, TimeUpError, expected_seconds
 from graphstrap_lab.reproduce.ledger import Ledger, Row
-from graphstrap_lab.reproduce.run import Filling, Work, fill_ledger
-from graphstrap_lab.reproduce.tables import Table, make_cell
+from graphstrap_lab.reproduce.render import Asked
+from graphstrap_lab.reproduce.run import Work, fill_ledger
+from graphstrap_lab.reproduce.tables import Table
 from graphstrap_lab.reproduce.variants import VARIANTS, recipe_of, settings_id
 
 ONE_OF_EACH = (
@@ -215,8 +218,8 @@ def test_cells_of_a_graph_that_has_changed_are_computed_anew(tmp_path: Path, mon
         ledger = Ledger(path)
         before = len(ledger.rows)
         fill(ledger, Filling(device="cpu", note=lambda text: None), table=table, num_seeds=num_seeds)
-        cell = make_cell(table, ledger, "label-propagation", "mine", "paper", quick=False)
-        return len(ledger.rows) - before, cell.num_seeds
+        cell = make_cell(Asked(table, ledger, (), ("mine",)), "label-propagation", "mine", "paper")
+        return len(ledger.rows) - before, len(cell.values)
 
     assert computed(0, num_seeds=3, now=1) == (3, 3)
     assert computed(0, num_seeds=3, now=2) == (0, 3)
@@ -225,17 +228,21 @@ def test_cells_of_a_graph_that_has_changed_are_computed_anew(tmp_path: Path, mon
     assert computed(1, num_seeds=1, now=5, turned=True) == (1, 1)
 
 
-@pytest.mark.gpu
 def test_a_group_too_large_for_the_memory_is_halved(communities: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
-    def compute(graph: Graph, variant: str, *, seeds: list[int], **options: Any) -> list[dict[str, Any]]:
+    def compute(graph: Graph, variant: str, how: Filling, seeds: Sequence[int]) -> dict[str, Any]:
         asked.append(len(seeds))
         if len(seeds) > 2:
-            torch.empty(2**50, dtype=torch.uint8, device="cuda")
-        return [{"seed": seed} for seed in seeds]
+            raise torch.OutOfMemoryError
+        return {"per_seed": [{} for _ in seeds]}
 
-    monkeypatch.setattr(run_module, "compute_cells", compute)
-    how = Filling(device="cuda", note=lambda text: None)
-    assert [row["seed"] for row in run_module._compute(communities, "bgrl", how, range(5))] == [0, 1, 2, 3, 4]
+    monkeypatch.setattr(cells_module, "_compute", compute)
+    notes: list[str] = []
+    rows = cells_module.compute_cells(communities, "bgrl", Filling(device="cpu", note=notes.append), range(5))
+    assert [row["seed"] for row in rows] == [0, 1, 2, 3, 4]
     assert asked == [5, 2, 3, 1, 2]
+    assert [note.rpartition(": ")[2] for note in notes] == [
+        "5 seeds do not fit together, trying half as many",
+        "3 seeds do not fit together, trying half as many",
+    ]

@@ -14,10 +14,10 @@ from graphstrap.evaluation.protocols import evaluate
 from graphstrap.graph import Graph
 from graphstrap.io.datasets import load
 from graphstrap_lab.reproduce import entropies, reports, variants
+from graphstrap_lab.reproduce.cells import Filling
 from graphstrap_lab.reproduce.learning import LEARNING, NUM_POINTS, learning_recipe
 from graphstrap_lab.reproduce.ledger import Ledger
 from graphstrap_lab.reproduce.reports import fill, make_report
-from graphstrap_lab.reproduce.run import Filling
 from graphstrap_lab.reproduce.tables import Table, find_table
 
 VARIANTS = ("bgrl-gat", "grace-2-gat")

@@ -7,12 +7,7 @@ from pathlib import Path
 import pytest
 
 from graphstrap.errors import InputError
-from graphstrap.run.recipe import load_recipe
-from graphstrap_lab.bench.record import write_record
-from graphstrap_lab.bench.table import recipe_hash
-from graphstrap_lab.reproduce.from_bench import cells_of_table
 from graphstrap_lab.reproduce.ledger import Ledger
-from graphstrap_lab.reproduce.tables import find_table, make_cell
 
 
 def row(seed: int, **more: object) -> dict[str, object]:
@@ -71,27 +66,3 @@ def test_what_is_no_ledger_is_named(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(InputError, match="line 1"):
         Ledger(path)
-
-
-def test_cells_that_were_measured_as_a_table_are_taken_over_unless_the_recipe_has_changed(tmp_path: Path) -> None:
-    path, usual = tmp_path / "table.json", recipe_hash(load_recipe("amazon-photo"))
-    measured: dict[str, object] = {
-        "graph": "amazon-photo",
-        "recipe": "amazon-photo",
-        "steps": None,
-        "num_together": 2,
-        "sha": "abc",
-    }
-    measured |= {"train_seconds": 7.0, "evaluate_seconds": 0.2, "peak_gpu_bytes": 10**9, "paper": 93.0}
-    rows = [
-        {**measured, "seed": 0, "recipe_hash": usual, "reference": 93.5},
-        {**measured, "seed": 1, "recipe_hash": "older", "reference": 10.0},
-    ]
-    write_record(path, bench="table", command="graphstrap bench table", rows=rows)
-    found = list(cells_of_table(path))
-    assert [one["seed"] for one in found] == [0]
-    Ledger(tmp_path / "ledger.jsonl").add(found)
-    cell = make_cell(
-        find_table("table-3"), Ledger(tmp_path / "ledger.jsonl"), "bgrl", "amazon-photo", "reference", quick=False
-    )
-    assert (cell.mean, cell.num_seeds) == (93.5, 1)

@@ -20,14 +20,12 @@ from graphstrap.io.store import write_store
 from graphstrap.run.recipe import Recipe
 from graphstrap.train import loop
 from graphstrap.train.batches import make_batches
-from graphstrap_lab.reproduce import mag_cells, mag_frozen
+from graphstrap_lab.reproduce import mag
+from graphstrap_lab.reproduce.cells import Filling
 from graphstrap_lab.reproduce.ledger import Ledger
-from graphstrap_lab.reproduce.mag_cells import NUM_LABELLED, mag_recipe
-from graphstrap_lab.reproduce.mag_frozen import labelled_parts
-from graphstrap_lab.reproduce.mag_report import IN_THE_PAPER
+from graphstrap_lab.reproduce.mag import NUM_LABELLED, labelled_parts, mag_recipe
 from graphstrap_lab.reproduce.render import to_markdown
 from graphstrap_lab.reproduce.reports import fill, make_report
-from graphstrap_lab.reproduce.run import Filling
 from graphstrap_lab.reproduce.tables import TABLES, Table
 from graphstrap_lab.reproduce.unfinished import training_seconds
 
@@ -42,8 +40,8 @@ def tiny() -> Graph:
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mag_cells, "QUICK_STEPS", 6)
-    monkeypatch.setattr(mag_cells, "_QUICK", {**mag_cells._QUICK, "train.checkpoint_seconds": 0.0})
+    monkeypatch.setattr(mag, "QUICK_STEPS", 6)
+    monkeypatch.setattr(mag, "_QUICK", {**mag._QUICK, "train.checkpoint_seconds": 0.0})
 
 
 def filled(path: Path, *variants: str) -> Ledger:
@@ -65,7 +63,7 @@ def test_every_row_has_as_many_labelled_roots(table: Table, dataset: str) -> Non
             ratio = recipe.method.unlabelled_ratio
             assert round(recipe.sampling.batch_size / (1.0 + ratio)) == NUM_LABELLED
             assert recipe.sampling.by_time
-    assert len({mag_cells.mag_settings(v, dataset, False) for v in table.variants}) == len(table.variants)
+    assert len({mag.mag_settings(v, dataset, False) for v in table.variants}) == len(table.variants)
 
 
 def test_rows_of_a_figure_differ_in_their_method_alone() -> None:
@@ -101,7 +99,7 @@ def test_a_cell_that_was_cut_goes_on_and_ends_as_if_it_had_not_been(
 
 
 def test_frozen_rows_and_what_is_shown(tmp_path: Path, short: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mag_frozen, "NUMBERS_OF_STEPS", (2,))
+    monkeypatch.setattr(mag, "NUMBERS_OF_STEPS", (2,))
     variants = ("mag-frozen-bgrl", "mag-label-propagation")
     ledger = filled(tmp_path / "ledger.jsonl", *variants)
     assert all(row["synthetic"] and 0 <= row["accuracy"]["validation"] <= 100 for row in ledger.rows)
@@ -121,22 +119,22 @@ def test_frozen_rows_and_what_is_shown(tmp_path: Path, short: None, monkeypatch:
 def test_what_is_absent_is_told_from_what_was_not_computed(table: Table, tmp_path: Path) -> None:
     report = make_report(table, Ledger(tmp_path / "none"))
     assert [{line[1] for line in grid.lines} for grid in report.grids] == [{"no data here"}, {"not computed"}]
-    assert report.notes[0].endswith(f"The paper draws its curves {IN_THE_PAPER[table.name]}.")
+    assert report.notes[0].endswith(f"The paper draws its curves {table.in_the_paper}.")
 
 
 @pytest.mark.parametrize("most_scores", [1 << 27, 1 << 16])
 def test_labels_travel_alike_together_or_some_classes_at_a_time(
     tiny: Graph, most_scores: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mag_frozen, "_MOST_SCORES", most_scores)
+    monkeypatch.setattr(mag, "_MOST_SCORES", most_scores)
     train, stop, val = labelled_parts(tiny, seed=0)
     assert tiny.labels is not None
-    found = mag_frozen._classes(tiny, tiny.labels, train, val, num_steps=3, restart=0.1)
+    found = mag._classes(tiny, tiny.labels, train, val, num_steps=3, restart=0.1)
     expected = _propagated(tiny, train.numpy(), 3, 0.1)[val]
     assert float((found == expected).double().mean()) > 0.95  # sums in another order break ties otherwise
     poisoned = tiny.labels.clone()
     poisoned[torch.cat([stop, val])] = (poisoned[torch.cat([stop, val])] + 7) % 153
-    again = mag_frozen._classes(tiny, poisoned, train, val, num_steps=3, restart=0.1)
+    again = mag._classes(tiny, poisoned, train, val, num_steps=3, restart=0.1)
     assert torch.equal(found, again)
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from graphstrap_lab.bench.graphs import power_law_graph
+from graphstrap_lab.reproduce.cells import Filling
 from graphstrap_lab.reproduce.ledger import Ledger
 from graphstrap_lab.reproduce.memory import as_published, estimate_bytes, refusal
 from graphstrap_lab.reproduce.peaks import (
@@ -22,7 +23,6 @@ from graphstrap_lab.reproduce.peaks import (
     sizes_of,
 )
 from graphstrap_lab.reproduce.reports import fill, make_report
-from graphstrap_lab.reproduce.run import Filling
 from graphstrap_lab.reproduce.tables import Table, find_table
 from graphstrap_lab.reproduce.variants import recipe_of
 
@@ -88,7 +88,7 @@ def test_at_physics_sixteen_gigabytes_stop_grace_and_not_bgrl() -> None:
 
 
 def test_the_memory_of_a_step_is_measured_in_a_process_of_its_own() -> None:
-    row = measure_peak(make_graph("generated-8000"), "bgrl", Filling(device="cpu"), CPU)
+    row = measure_peak(make_graph("generated-8000"), "bgrl", Filling(device="cpu"))
     assert 2_000_000 < row["peak_bytes"] < 500_000_000
     assert row["num_nodes"] == 8000
     assert {"git", "hardware", "recipe", "precision"} <= set(row)
@@ -101,7 +101,7 @@ def test_what_is_taken_on_a_cpu_is_what_was_estimated(variant: str, dataset: str
     counting the holes, of GMI 2.4 without the rows that it draws."""
     graph = make_graph(dataset)
     wanted = estimate_bytes(graph, peak_recipe(variant, graph.name), on_cpu=True)
-    rows = (measure_peak(graph, variant, Filling(device="cpu"), CPU) for _ in range(2))
+    rows = (measure_peak(graph, variant, Filling(device="cpu")) for _ in range(2))
     assert any(1 / 1.6 < row["peak_bytes"] / wanted < 1.6 for row in rows)
 
 

@@ -20,17 +20,17 @@ from graphstrap.io.datasets import load
 from graphstrap.nn.methods.supervised import SupervisedSettings
 from graphstrap.ops.memory import parse_bytes
 from graphstrap.run.recipe import Recipe, shipped_recipes
-from graphstrap_lab.reproduce import beside_recipes, cells, mag_frozen, variants
-from graphstrap_lab.reproduce.cells import _accuracies, compute_cells, refusal_of
-from graphstrap_lab.reproduce.compare import compare_rows, paired_p_value
+from graphstrap_lab.grid import paired_p_value
+from graphstrap_lab.reproduce import cells, mag, variants
+from graphstrap_lab.reproduce.accuracies import Cell, compare_rows, make_cell, row_title
+from graphstrap_lab.reproduce.cells import Filling, _accuracies, compute_cells, refusal_of
 from graphstrap_lab.reproduce.ledger import Ledger
-from graphstrap_lab.reproduce.mag_cells import mag_settings
+from graphstrap_lab.reproduce.mag import mag_settings
 from graphstrap_lab.reproduce.memory import as_published, estimate_bytes, part_text, refusal
-from graphstrap_lab.reproduce.paper import printed
-from graphstrap_lab.reproduce.render import cell_text, paper_text, row_title, to_markdown
+from graphstrap_lab.reproduce.render import Asked, to_markdown
 from graphstrap_lab.reproduce.reports import make_report
-from graphstrap_lab.reproduce.run import Filling, fill_ledger
-from graphstrap_lab.reproduce.tables import BIG, TABLES, Table, find_table, make_cell, seeds_for
+from graphstrap_lab.reproduce.run import fill_ledger
+from graphstrap_lab.reproduce.tables import TABLES, Table, find_table, printed, seeds_for
 from graphstrap_lab.reproduce.variants import (
     VARIANTS,
     changed_settings,
@@ -58,6 +58,10 @@ def fake_rows(values: list[float], *, variant: str = "bgrl", dataset: str = "ama
         }
         for seed, value in enumerate(values)
     ]
+
+
+def shown(table: Table, ledger: Ledger, variant: str, dataset: str, protocol: str, *, quick: bool = False) -> Cell:
+    return make_cell(Asked(table, ledger, (variant,), (dataset,), quick), variant, dataset, protocol)
 
 
 @pytest.mark.parametrize(
@@ -89,27 +93,27 @@ def test_what_the_paper_prints_is_shown() -> None:
 def test_a_cell_has_mean_spread_difference_and_a_test(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger.jsonl")
     table = find_table("table-3")
-    empty = make_cell(table, ledger, "bgrl", "amazon-photo", "reference", quick=False)
-    assert cell_text(empty) == "not computed"
+    empty = shown(table, ledger, "bgrl", "amazon-photo", "reference", quick=False)
+    assert empty.text == "not computed"
     ledger.add(fake_rows([93.9, 94.0, 94.1]))
-    cell = make_cell(table, ledger, "bgrl", "amazon-photo", "reference", quick=False)
-    assert cell_text(cell) == "94.00 ± 0.10 (3)"
+    cell = shown(table, ledger, "bgrl", "amazon-photo", "reference", quick=False)
+    assert cell.text == "94.00 ± 0.10 (3)"
     assert cell.difference == pytest.approx(0.83)
     assert cell.is_significant
-    assert paper_text(cell) == "93.17 ± 0.30, +0.83!"
-    beside = make_cell(table, ledger, "bgrl", "amazon-photo", "paper", quick=False)
+    assert cell.paper_text == "93.17 ± 0.30, +0.83!"
+    beside = shown(table, ledger, "bgrl", "amazon-photo", "paper", quick=False)
     assert beside.mean == pytest.approx(93.5)
-    assert not make_cell(table, ledger, "bgrl", "amazon-photo", "reference", quick=True).num_seeds
+    assert not shown(table, ledger, "bgrl", "amazon-photo", "reference", quick=True).values
 
 
 def test_gca_with_uniform_views_is_grace_and_is_not_computed_again(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger.jsonl")
     ledger.add(fake_rows([93.0, 93.2], variant="grace"))
-    cell = make_cell(find_table("table-4"), ledger, "gca-standard", "amazon-photo", "reference", quick=False)
-    assert cell_text(cell) == "93.10 ± 0.14 (2)"
+    cell = shown(find_table("table-4"), ledger, "gca-standard", "amazon-photo", "reference", quick=False)
+    assert cell.text == "93.10 ± 0.14 (2)"
     ledger.add(fake_rows([90.0, 90.2], variant="grace", dataset="amazon-computers"))  # there it has batch norm
-    cell = make_cell(find_table("table-4"), ledger, "gca-standard", "amazon-computers", "reference", quick=False)
-    assert cell_text(cell) == "not computed"
+    cell = shown(find_table("table-4"), ledger, "gca-standard", "amazon-computers", "reference", quick=False)
+    assert cell.text == "not computed"
 
 
 def test_markdown_and_csv_hold_every_cell(tmp_path: Path) -> None:
@@ -229,16 +233,16 @@ def test_cells_are_computed_once_and_refused_ones_again_under_another_limit(
     assert all(row["accuracy"]["paper"] > 80 for row in first.rows[:3])
     assert len(fill(memory_limit=parse_bytes("40MB")).rows) == 4
     assert len(fill().rows) == 5
-    cell = make_cell(table, Ledger(tmp_path / "ledger.jsonl"), "grace", "digits", "paper", quick=True)
+    cell = shown(table, Ledger(tmp_path / "ledger.jsonl"), "grace", "digits", "paper", quick=True)
     assert cell.mean is not None
     assert cell.mean > 80
 
 
 @pytest.mark.parametrize("variant", ["raw", "random-init", "label-propagation", "supervised-gcn", "bgrl", "deepwalk"])
 def test_every_kind_of_row_is_refused_by_a_limit_that_is_too_small(variant: str) -> None:
-    graph, cpu = load("digits"), torch.device("cpu")
-    assert refusal_of(graph, variant, device=cpu, quick=True, memory_limit=100_000) is not None
-    assert refusal_of(graph, variant, device=cpu, quick=True, memory_limit=10**9) is None
+    graph, how = load("digits"), Filling(device="cpu", quick=True)
+    assert refusal_of(graph, variant, replace(how, memory_limit=100_000)) is not None
+    assert refusal_of(graph, variant, replace(how, memory_limit=10**9)) is None
 
 
 def test_a_limit_is_shown_where_it_is_asked_for_and_hides_nothing_elsewhere(
@@ -323,11 +327,11 @@ def test_rows_without_a_recipe_are_told_apart_by_what_they_depend_on(
 
     before = ids()
     wider = SupervisedSettings(hidden_size=128)
-    monkeypatch.setattr(beside_recipes, "supervised_settings", lambda *, quick: wider)
+    monkeypatch.setattr(variants, "supervised_settings", lambda *, quick: wider)
     monkeypatch.setattr(baselines, "RESTARTS", (0.0,))
-    monkeypatch.setattr(mag_frozen, "RESTARTS", (0.0,))
+    monkeypatch.setattr(mag, "RESTARTS", (0.0,))
     for name in ("MLP", "QUICK_MLP"):
-        monkeypatch.setattr(mag_frozen, name, wider)
+        monkeypatch.setattr(mag, name, wider)
     changed = [one != other for one, other in zip(before, ids(), strict=True)]
     assert changed == [True, True, True, False, False, True, True, False]
 
@@ -352,7 +356,8 @@ def test_rows_of_ours_are_compared_seed_by_seed(tmp_path: Path) -> None:
     with_projector = [90.0, 92.1, 94.0, 96.0]
     ledger.add(fake_rows([91.0, 93.0, 95.1, 97.0, 50.0]))
     ledger.add(fake_rows(with_projector, variant="bgrl-projector"))
-    grid = compare_rows(ledger, "bgrl-projector", "bgrl", datasets=["amazon-photo", "cora"], quick=False)
+    asked = Asked(find_table("projector"), ledger, (), ["amazon-photo", "cora"])
+    grid = compare_rows(asked, "bgrl-projector", "bgrl")
     assert grid.lines == [
         ["reference", "-1.00 ± 0.08!", "not computed"],
         ["paper", "-1.00 ± 0.08!", "not computed"],
@@ -364,15 +369,15 @@ def test_rows_of_ours_are_compared_seed_by_seed(tmp_path: Path) -> None:
 
 def test_a_row_of_a_family_has_a_recipe_of_it_or_none_at_all(tmp_path: Path) -> None:
     table = find_table("table-3")
-    for dataset in (*BIG, "cora"):
+    for dataset in (*TABLES["table-4"].datasets, "cora"):
         if f"best-{dataset}" in shipped_recipes():
             assert recipe_of("bgrl-best", dataset).name == f"best-{dataset}"
             assert why_not("bgrl-best", dataset) == ""
         else:
             assert why_not("bgrl-best", dataset) == "no recipe"
-        cell = make_cell(table, Ledger(tmp_path / "none"), "bgrl-best", dataset, "reference", quick=False)
-        assert row_title(cell) == VARIANTS["bgrl-best"].title  # compared with a starred row, but not one itself
-    assert recipe_of("bgrl", BIG[0]).name == BIG[0]
+        cell = shown(table, Ledger(tmp_path / "none"), "bgrl-best", dataset, "reference", quick=False)
+        assert row_title([cell]) == VARIANTS["bgrl-best"].title  # compared with a starred row, but not one itself
+    assert recipe_of("bgrl", "amazon-photo").name == "amazon-photo"
 
 
 @pytest.mark.parametrize("variant", ["supervised-gcn", "label-propagation"])
@@ -380,6 +385,6 @@ def test_rows_that_learn_from_labels_take_published_splits_where_probes_take_ada
     graph = make_communities(num_nodes=90, num_classes=3, seed=0)
     part = torch.arange(90)[:, None] // 3 % 3  # classes take turns
     graph = replace(graph, name="ogbn-arxiv", splits=Splits(part == 0, part == 1, part == 2))
-    (row,) = compute_cells(graph, variant, seeds=[0], device="cpu", quick=True)
+    (row,) = compute_cells(graph, variant, Filling(device="cpu", quick=True), [0])
     assert list(row["accuracy"]) == ["adamw"]
     assert row["accuracy"]["adamw"] > 40.0

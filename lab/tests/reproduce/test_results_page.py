@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from graphstrap.cli._app import run
+from graphstrap_lab.page import blocks_of, make_blocks, render_page, table_block, update_page
 from graphstrap_lab.reproduce import reports
 from graphstrap_lab.reproduce.blind import UNTOUCHED
 from graphstrap_lab.reproduce.ledger import Ledger
-from graphstrap_lab.reproduce.page import render_page, render_table, tables_of, update_page
-from graphstrap_lab.reproduce.paper import copied_note, printed
-from graphstrap_lab.reproduce.tables import TABLES, how_to_get
+from graphstrap_lab.reproduce.tables import TABLES, copied_note, how_to_get, printed
 from graphstrap_lab.reproduce.variants import settings_id
 
 REPOSITORY = Path(__file__).parents[3]
@@ -37,16 +36,16 @@ def row(variant: str, seed: int, accuracy: float) -> dict[str, object]:
 
 def test_the_page_is_up_to_date() -> None:
     text = (REPOSITORY / "docs" / "results.md").read_text(encoding="utf-8")
-    ledger = Ledger(REPOSITORY / "lab" / "benchmarks" / "results" / "ledger.jsonl")
-    assert text == render_page(text, ledger, images="images"), "run python lab/benchmarks/results_page.py"
-    assert set(tables_of(text)) == set(TABLES)
+    blocks = make_blocks(text, results=REPOSITORY / "lab" / "benchmarks" / "results", images="images")
+    assert text == render_page(text, blocks), "run python lab/benchmarks/pages.py"
+    assert set(blocks_of(text)) == set(TABLES)
 
 
 def test_a_page_shows_numbers_costs_places_recipes_and_reasons(tmp_path: Path) -> None:
     page, images = tmp_path / "page.md", tmp_path / "images"
     page.write_text(PAGE)
     Ledger(tmp_path / "ledger.jsonl").add([row("bgrl", 0, 93.0), row("bgrl", 1, 93.4), row("dgi", 0, 91.0)])
-    update_page(page, ledger=tmp_path / "ledger.jsonl", images=images)
+    update_page(page, results=tmp_path, images=images)
     text = page.read_text()
     assert "| 93.20 ± 0.28 (2) | 93.17 ± 0.30, +0.03 |" in text
     assert "3.0 s; 0.50 GB, 2 seeds" in text
@@ -58,7 +57,7 @@ def test_a_page_shows_numbers_costs_places_recipes_and_reasons(tmp_path: Path) -
     assert "| no data here |" in text
     assert "Text." in text
     assert [path.name for path in images.iterdir()] == ["results-table-3.png"]
-    update_page(page, ledger=tmp_path / "ledger.jsonl", images=images)
+    update_page(page, results=tmp_path, images=images)
     assert page.read_text() == text
 
 
@@ -66,7 +65,7 @@ def test_rows_chosen_by_labels_stand_under_the_tables_that_show_them(tmp_path: P
     ledger = Ledger(tmp_path / "ledger.jsonl")
     chosen = {"dataset": "amazon-computers", "settings": settings_id("grace", "amazon-computers", quick=False)}
     ledger.add([{**row("grace", 0, 90.5), **chosen, "accuracy": {"reference": 90.5, "paper": 90.0, UNTOUCHED: 90.25}}])
-    shown = {name: "amazon-computers 90.25" in render_table(TABLES[name], ledger, images="") for name in TABLES}
+    shown = {name: "amazon-computers 90.25" in table_block(TABLES[name], ledger, images="").text for name in TABLES}
     assert [name for name, has_line in shown.items() if has_line] == ["table-3"]
 
 

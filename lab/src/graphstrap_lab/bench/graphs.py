@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from graphstrap.graph.blocks import row_starts
 from graphstrap.io.datasets import DATASETS, load
 from graphstrap.nn.features import FeatureTransform
 from graphstrap.run.defaults import choose_recipe
-from graphstrap.run.recipe import Recipe, load_recipe, shipped_recipes
+from graphstrap.run.recipe import ENCODERS, METHODS, DataRecipe, Recipe, load_recipe, shipped_recipes
 
 # Ends of edges are drawn as the rank u ** HUB_POWER of a node, u uniform: the node of rank r has a degree in proportion
 # to r ** -0.6, which makes the number of nodes of degree k fall as k ** -2.67.
@@ -22,11 +21,7 @@ EDGES_PER_NODE = 16
 
 # On graphs without a recipe of their own: the widths that are compared.
 WIDTHS = {
-    "stdlib": {
-        "encoder.hidden_sizes": (256,),
-        "encoder.embedding_size": 128,
-        "method.predictor_hidden_size": 512,
-    }
+    "stdlib": {"encoder.hidden_sizes": (256,), "encoder.embedding_size": 128, "method.predictor_hidden_size": 512}
 }
 LIKE_WIKICS = "wikics-like"
 
@@ -42,11 +37,18 @@ def power_law_graph(num_nodes: int, *, num_features: int, seed: int, device: tor
     hub = _power_law_nodes(num_pairs, num_nodes=num_nodes, generator=generator)
     other = torch.randint(num_nodes - 1, (num_pairs,), generator=generator, device=device)
     other += other >= hub  # any node but the hub itself
-    keys = torch.cat([hub * num_nodes + other, other * num_nodes + hub])  # (E,) target, then source
+    keys = torch.cat([hub * num_nodes + other, other * num_nodes + hub])  # (E,) target * N + source
     del hub, other
-    indptr, indices = _csr(keys, num_nodes)
+    keys = keys.sort().values
+    indices = (keys % num_nodes).to(torch.int32 if num_nodes < 2**31 else torch.int64)
+    indptr = row_starts(torch.bincount(keys // num_nodes, minlength=num_nodes))
     x = torch.randn(num_nodes, num_features, generator=generator, device=device)
     return Graph(indptr=indptr, indices=indices, features=(x,), name=f"power-law-{num_nodes}")
+
+
+def tiny_graph_like(graph: Graph) -> Graph:
+    """Of 64 nodes with as many features: a step on it loads the libraries."""
+    return power_law_graph(64, num_features=graph.num_features[0], seed=0, device=torch.device("cpu"))
 
 
 def wikics_like(*, seed: int = 0) -> Graph:
@@ -62,18 +64,30 @@ def wikics_like(*, seed: int = 0) -> Graph:
     return Graph.from_edges(pairs // num_nodes, pairs % num_nodes, x=x, num_nodes=num_nodes, name=LIKE_WIKICS)
 
 
-MADE: dict[str, Callable[[], Graph]] = {LIKE_WIKICS: wikics_like}
-
-
 def load_with_recipe(name: str, *, precision: str | None = None) -> tuple[Graph, Recipe]:
     """A graph ready for its encoder, and its recipe: the one of its name, or else `default`."""
-    graph = MADE[name]() if name in MADE else load(name)
+    graph = wikics_like() if name == LIKE_WIKICS else load(name)
     known = "wikics" if name == LIKE_WIKICS else graph.name
     recipe = load_recipe(known) if known in shipped_recipes() else choose_recipe(graph)[0]
     recipe = recipe.with_settings({**WIDTHS.get(name, {}), **precision_settings(precision)})
+    return prepare_for(graph, recipe), recipe
+
+
+def recipe_of_sizes(hidden_size: int, embedding_size: int, predictor_hidden_size: int) -> Recipe:
+    """Of BGRL on made graphs, whose features need no scaling."""
+    return Recipe(
+        name="made",
+        data=DataRecipe(feature_scaling="none"),
+        encoder=ENCODERS.get("gcn").Settings(hidden_sizes=(hidden_size,), embedding_size=embedding_size),
+        method=METHODS.get("bgrl").Settings(predictor_hidden_size=predictor_hidden_size),
+    )
+
+
+def prepare_for(graph: Graph, recipe: Recipe) -> Graph:
+    """The graph with features as the recipe's encoder takes them."""
     data = recipe.data
     transform = FeatureTransform.fit(graph, scaling=data.feature_scaling, structural_size=data.structural_size)
-    return transform(graph).with_readable_features(), recipe
+    return transform(graph).with_readable_features()
 
 
 def precision_settings(precision: str | None) -> dict[str, Any]:
@@ -87,7 +101,7 @@ def default_names(device: torch.device) -> list[str]:
     if device.type == "cpu":
         return [name for name in ("stdlib", "amazon-computers") if is_on_disk(name)]
     names = ("amazon-photo", wikics, "amazon-computers", "coauthor-cs", "coauthor-physics")
-    return [name for name in names if name in MADE or is_on_disk(name)]
+    return [name for name in names if name == LIKE_WIKICS or is_on_disk(name)]
 
 
 def is_on_disk(name: str) -> bool:
@@ -100,11 +114,3 @@ def _power_law_nodes(count: int, *, num_nodes: int, generator: torch.Generator) 
     uniform = torch.rand(count, generator=generator, device=device)
     rank = (uniform.pow_(HUB_POWER) * num_nodes).long().clamp_(max=num_nodes - 1)
     return torch.randperm(num_nodes, generator=generator, device=device)[rank]
-
-
-def _csr(keys: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    """From target * N + source of every edge: where each target's edges start, and their sources, sorted."""
-    keys = keys.sort().values
-    indices = (keys % num_nodes).to(torch.int32 if num_nodes < 2**31 else torch.int64)
-    counts = torch.bincount(keys // num_nodes, minlength=num_nodes)
-    return row_starts(counts), indices

@@ -7,7 +7,6 @@ front of a batch norm have no bias, and a view copies features and edges but not
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Sequence
 from itertools import pairwise
@@ -38,10 +37,6 @@ class Encoder(nn.Module):
             x = activation(norm(conv(x, edge_index)))
         return x
 
-    def reset_parameters(self) -> None:
-        for conv in self.convs:
-            conv.reset_parameters()  # type: ignore[operator]
-
 
 class PlainBGRL(nn.Module):
     """Online and target encoder, and a predictor."""
@@ -49,9 +44,7 @@ class PlainBGRL(nn.Module):
     def __init__(self, sizes: Sequence[int], *, predictor_hidden_size: int) -> None:
         super().__init__()
         self.online = Encoder(sizes)
-        self.target = copy.deepcopy(self.online)
-        self.target.reset_parameters()
-        self.target.requires_grad_(False)
+        self.target = Encoder(sizes).requires_grad_(False)
         size = sizes[-1]
         self.predictor = nn.Sequential(
             nn.Linear(size, predictor_hidden_size), nn.PReLU(), nn.Linear(predictor_hidden_size, size)

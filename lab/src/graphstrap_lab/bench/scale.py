@@ -8,6 +8,7 @@ moment. On a CPU each size is measured by a process of its own.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -15,13 +16,11 @@ from typing import Any
 import torch
 
 from graphstrap.ops.memory import free_memory, keep_freed_memory
-from graphstrap.run.recipe import ENCODERS, METHODS, DataRecipe, Recipe
+from graphstrap.run.recipe import Recipe
 from graphstrap.train.loop import make_step
-from graphstrap_lab.bench.child import run_in_child
-from graphstrap_lab.bench.graphs import power_law_graph, precision_settings
-from graphstrap_lab.bench.memory import PeakMemory
-from graphstrap_lab.bench.sides import build_method
-from graphstrap_lab.bench.timing import time_in_turn
+from graphstrap_lab.bench.graphs import power_law_graph, precision_settings, recipe_of_sizes
+from graphstrap_lab.bench.measure import PeakMemory, is_out_of_memory, run_in_child, time_in_turn
+from graphstrap_lab.bench.step import build_method
 
 FIRST_NODES = 10_000
 SLOPE_FROM = 100_000
@@ -40,12 +39,8 @@ class ScaleSettings:
     rounds: int = 5
 
     def recipe(self) -> Recipe:
-        return Recipe(
-            name="scale",
-            data=DataRecipe(feature_scaling="none"),
-            encoder=ENCODERS.get("gcn").Settings(hidden_sizes=(self.hidden_size,), embedding_size=self.embedding_size),
-            method=METHODS.get("bgrl").Settings(predictor_hidden_size=self.predictor_hidden_size),
-        ).with_settings(precision_settings(self.precision))
+        sizes = (self.hidden_size, self.embedding_size, self.predictor_hidden_size)
+        return recipe_of_sizes(*sizes).with_settings(precision_settings(self.precision))
 
 
 def measure_growth(
@@ -77,7 +72,7 @@ def measure_growth(
 def measure_size(num_nodes: int, settings: ScaleSettings, *, device: torch.device) -> dict[str, Any]:
     if device.type == "cuda":
         return _measure(num_nodes, settings, device=device)
-    return run_in_child("graphstrap_lab.bench.scale:measure_on_cpu", {"num_nodes": num_nodes, **asdict(settings)})
+    return run_in_child(measure_on_cpu, num_nodes=num_nodes, **asdict(settings))
 
 
 def measure_on_cpu(*, num_nodes: int, **settings: Any) -> dict[str, Any]:
@@ -123,14 +118,4 @@ def log_slope(sizes: Sequence[float], values: Sequence[float]) -> float | None:
     """The slope of the least-squares line through (log size, log value)."""
     if len(sizes) < 2:
         return None
-    x, y = [math.log(size) for size in sizes], [math.log(value) for value in values]
-    x_mean, y_mean = sum(x) / len(x), sum(y) / len(y)
-    covariance = sum((a - x_mean) * (b - y_mean) for a, b in zip(x, y, strict=True))
-    return covariance / sum((a - x_mean) ** 2 for a in x)
-
-
-def is_out_of_memory(error: BaseException | None) -> bool:
-    """Also when memory ran out within a capture, whose end then fails with an error of its own."""
-    if error is None:
-        return False
-    return isinstance(error, torch.OutOfMemoryError) or is_out_of_memory(error.__context__)
+    return statistics.linear_regression([math.log(size) for size in sizes], [math.log(value) for value in values]).slope

@@ -1,128 +1,97 @@
-"""`graphstrap bench table`: train by the paper's recipes, evaluate by the protocols `reference` and `paper`.
+"""`graphstrap bench table`: a timed run of BGRL's cells in the tables of `graphstrap reproduce`, in the same ledger.
 
-One row for each graph and seed. Every row is written as soon as it is known, and a row that is in the file already is
-not measured again, so that a run that was cut goes on where it stopped; a row whose recipe has changed since is.
+A cell that the ledger holds is not measured again, so that a run that was cut goes on where it stopped; one whose
+recipe has changed since is.
 """
 
 from __future__ import annotations
 
-import hashlib
-import statistics
-import time
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-import torch
+import numpy as np
 
-from graphstrap.api.ensemble import embed_on_device, fit_seeds
 from graphstrap.api.estimator import Embedder
-from graphstrap.evaluation.protocols import evaluate_many
+from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.io.datasets import load
-from graphstrap.ops import resolve_device
-from graphstrap.run.environment import describe_git
 from graphstrap.run.recipe import Recipe, shipped_recipes
-from graphstrap_lab.bench.graphs import precision_settings
-from graphstrap_lab.bench.record import read_record, write_record
+from graphstrap_lab.grid import Grid, mean_text, size_text
+from graphstrap_lab.reproduce.cells import Filling, compute_cells
+from graphstrap_lab.reproduce.ledger import Ledger, Row
+from graphstrap_lab.reproduce.run import ACCURACIES, Work, fill_ledger
+from graphstrap_lab.reproduce.tables import find_table, printed
+from graphstrap_lab.reproduce.variants import settings_id
 
-PROTOCOLS = ("reference", "paper")
-NUM_SPLITS = 5
 PAPER_GRAPHS = ("amazon-photo", "amazon-computers", "coauthor-cs", "coauthor-physics")
-_KEYS = ("graph", "recipe", "steps", "precision")
+_PRINTED_IN = ("table-3", "small-datasets")
 
 
 def measure_table(
     names: Sequence[str],
     *,
+    ledger: Ledger,
+    how: Filling,
     num_seeds: int,
-    device: str = "auto",
-    together: int | None = None,
     recipe: str | None = None,
-    steps: int | None = None,
-    precision: str | None = None,
-    to: Path | None = None,
+    settings: Mapping[str, Any] | None = None,
     command: str = "",
-) -> Iterator[tuple[dict[str, Any], bool]]:
-    """Rows graph by graph, each with whether it was measured just now (True) or found in the file.
+) -> Iterator[list[Row]]:
+    """The rows of the ledger of each graph in turn, those that it lacked among them.
 
-    `together` seeds are trained in one program: by default all of them on CUDA, one after the other on a CPU.
+    `recipe` stands in the place of the graph's own, and `settings` change it; `how.together` seeds are trained in one
+    program: by default all of them on CUDA, one after the other on a CPU.
     """
-    together = together or (num_seeds if resolve_device(device).type == "cuda" else 1)
-    rows = read_record(to)["rows"] if to is not None and to.exists() else []
+    together = how.together or (num_seeds if how.place.type == "cuda" else 1)
     for name in names:
-        graph = load(name)
-        chosen = recipe or (name if name in shipped_recipes() else "default")
-        way = {"graph": name, "recipe": chosen, "steps": steps, "precision": precision or "auto"}
-        way["recipe_hash"] = recipe_hash(_estimator(way, device).resolve(graph))
-        found = {row["seed"]: row for row in rows if way.items() <= row.items() and row["seed"] < num_seeds}
-        yield from ((found[seed], False) for seed in sorted(found))
-        missing = [seed for seed in range(num_seeds) if seed not in found]
-        rows = [row for row in rows if not (row["seed"] in missing and _key(row) == _key(way))]  # of an older recipe
-        for first in range(0, len(missing), together):
-            for row in measure_seeds(graph, way, missing[first : first + together], device=device):
-                rows.append(row)
-                if to is not None:
-                    write_record(to, bench="table", command=command, rows=rows, num_splits=NUM_SPLITS)
-                yield row, True
+        graph, chosen = load(name), recipe or (name if name in shipped_recipes() else "default")
+        resolved = Embedder(recipe=chosen, device=how.device, settings=dict(settings or {})).resolve(graph)
+        work = _work(graph, resolved, how, about={"recipe_name": chosen, "measured_by": command})
+        filling = replace(how, recipe=resolved, together=together)
+        cells: dict[str, Any] = {"variants": ["bgrl"], "datasets": [graph.name], "num_seeds": num_seeds}
+        fill_ledger(find_table("table-3"), ledger, filling, work=work, **cells)
+        found = [row for row in work.find(ledger, "bgrl", graph.name, quick=how.quick) if row["seed"] < num_seeds]
+        if not found:
+            raise InputError(f"{name}: no seed could be measured, for the reason above")
+        yield sorted(found, key=lambda row: int(row["seed"]))
 
 
-def measure_seeds(graph: Graph, way: dict[str, Any], seeds: Sequence[int], *, device: str) -> Iterator[dict[str, Any]]:
-    """Train these seeds in one program and evaluate them together. Seconds are the program's, shared out."""
-    on_cuda = resolve_device(device).type == "cuda"
-    if on_cuda:
-        torch.cuda.reset_peak_memory_stats()
-    started = time.perf_counter()
-    models = fit_seeds(_estimator(way, device), graph, seeds=seeds, progress=False)
-    shared = {
-        **way,
-        "num_together": len(seeds),
-        "train_seconds": round((time.perf_counter() - started) / len(seeds), 2),
-        "peak_gpu_bytes": torch.cuda.max_memory_allocated() if on_cuda else None,
-        "sha": (describe_git() or {}).get("sha"),
-    }
-    started = time.perf_counter()
-    embeddings = [embed_on_device(model, graph) for model in models]
-    found = {
-        protocol: evaluate_many(embeddings, graph, protocol=protocol, num_runs=NUM_SPLITS, seeds=seeds)
-        for protocol in PROTOCOLS
-    }
-    shared["evaluate_seconds"] = round((time.perf_counter() - started) / len(seeds), 2)
-    for place, seed in enumerate(seeds):
-        yield {**shared, "seed": seed, **{protocol: found[protocol][place].mean for protocol in PROTOCOLS}}
+def _work(graph: Graph, recipe: Recipe, how: Filling, *, about: Mapping[str, str]) -> Work:
+    """That of the tables, by this recipe, on a graph that is at hand; rows say besides how they were measured."""
+    wanted = settings_id("bgrl", graph.name, quick=how.quick, recipe=recipe)
+
+    def compute(graph: Graph, variant: str, how: Filling, seeds: Sequence[int]) -> list[Row]:
+        return [{**row, **about} for row in compute_cells(graph, variant, how, seeds)]
+
+    return replace(ACCURACIES, settings=lambda *cell: wanted, load=lambda *dataset: graph, compute=compute)
 
 
-def summarize(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One line for each graph and way of training: mean and standard deviation over seeds, mean seconds of a seed, and
-    the memory of the program that trained `num_together` of them."""
+def table_grid(rows: Sequence[Row]) -> Grid:
+    """One line for each graph and its settings: mean and standard deviation over seeds, mean seconds of a seed, and the
+    memory of the program that trained most of them at once."""
+    measured = [row for row in rows if "accuracy" in row]
+    protocols = list(dict.fromkeys(protocol for row in measured for protocol in row["accuracy"]))
+    header = ["graph", "recipe", "seeds", "published", *protocols, "seconds a seed", "at once", "GPU memory"]
     lines = []
-    for key in dict.fromkeys(_key(row) for row in rows):
-        chosen = [row for row in rows if _key(row) == key]
-        line: dict[str, Any] = {**dict(zip(_KEYS, key, strict=True)), "num_seeds": len(chosen)}
-        for protocol in PROTOCOLS:
-            values = [row[protocol] for row in chosen]
-            line[protocol] = statistics.fmean(values)
-            line[f"{protocol}_std"] = statistics.stdev(values) if len(values) > 1 else 0.0
-        line["train_seconds"] = statistics.fmean(row["train_seconds"] for row in chosen)
-        line["num_together"] = max(row.get("num_together", 1) for row in chosen)
-        line["peak_gpu_bytes"] = max((row["peak_gpu_bytes"] or 0 for row in chosen), default=0) or None
-        lines.append(line)
-    return lines
-
-
-def _estimator(way: dict[str, Any], device: str) -> Embedder:
-    settings = {} if way["precision"] == "auto" else precision_settings(way["precision"])
-    if way["steps"] is not None:
-        settings["train.steps"] = way["steps"]
-    return Embedder(recipe=way["recipe"], device=device, settings=settings)
-
-
-def recipe_hash(recipe: Recipe) -> str:
-    """A recipe that has changed since makes the row stale."""
-    return hashlib.blake2b(recipe.to_toml().encode(), digest_size=8).hexdigest()
-
-
-def _key(row: dict[str, Any]) -> tuple[Any, ...]:
-    """Rows of older files lack some keys, which then had no other value than the usual."""
-    usual = {"steps": None, "precision": "auto"}
-    return tuple(row.get(key, usual.get(key)) for key in _KEYS)
+    for name, settings in dict.fromkeys((row["dataset"], row["settings"]) for row in measured):
+        own = [row for row in measured if (row["dataset"], row["settings"]) == (name, settings)]
+        published = next((cell.text for table in _PRINTED_IN if (cell := printed(table, "bgrl", name))), "")
+        scores = [[row["accuracy"][protocol] for row in own if protocol in row["accuracy"]] for protocol in protocols]
+        lines.append(
+            [
+                name,
+                own[0].get("recipe_name", name),
+                str(len(own)),
+                published,
+                *(mean_text(values) if values else "" for values in scores),
+                f"{np.mean([row['train_seconds'] for row in own]):.1f}",
+                str(max(row["seeds_together"] for row in own)),
+                size_text(max(row["peak_bytes"] for row in own)) if own[0]["device"] == "cuda" else "",
+            ]
+        )
+    note = (
+        "Accuracy in % by the protocols `reference` and `paper`, mean ± standard deviation over seeds. Seconds are "
+        "those of training, shared out over the seeds that were trained at once; memory is that of all of them."
+    )
+    return Grid(header, lines, note=note, num_texts=2)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,21 +25,82 @@ from graphstrap.nn.methods.skip_gram import with_features
 from graphstrap.ops import resolve_device
 from graphstrap.ops.memory import free_memory, held_by_others
 from graphstrap.run.environment import describe_environment, describe_git
-from graphstrap_lab.bench.memory import PeakMemory
-from graphstrap_lab.bench.scale import is_out_of_memory
-from graphstrap_lab.reproduce.beside_recipes import supervised_settings
+from graphstrap.run.recipe import Recipe
+from graphstrap.train.parallel.workers import ALONE, Workers
+from graphstrap_lab.bench.measure import PeakMemory, is_out_of_memory
 from graphstrap_lab.reproduce.blind import UNTOUCHED, untouched_accuracies
-from graphstrap_lab.reproduce.curves import NUM_CURVE_SEEDS, NUM_POINTS, has_curve, thin_curve
+from graphstrap_lab.reproduce.deadline import Deadline
 from graphstrap_lab.reproduce.ledger import Row
-from graphstrap_lab.reproduce.memory import as_published, estimate_beside, refusal, refusal_text
-from graphstrap_lab.reproduce.variants import VARIANTS, changed_settings, name_in_ledger, recipe_of, settings_id
+from graphstrap_lab.reproduce.memory import as_published, estimate_bytes, refusal_text
+from graphstrap_lab.reproduce.variants import (
+    VARIANTS,
+    changed_settings,
+    has_curve,
+    name_in_ledger,
+    recipe_of,
+    settings_id,
+    supervised_settings,
+)
 
 Embeddings = list[Any]  # one for each seed: tensors, arrays or sparse matrices
+Curve = dict[str, list[float]]
+Note = Callable[[str], None]
+
+CURVE_NAMES = ("loss", "spread", "mean_norm", "effective_rank")
+NUM_POINTS = 100  # of the course of training that is kept, of the first few seeds
+NUM_CURVE_SEEDS = 3
+MOST_HASHED_NODES = 20_000_000  # a graph is known by a hash, which takes minutes beyond
+ON_VALIDATION = ", validation nodes"  # what the ledger calls a protocol's accuracy on these
 _DENSE_COLUMNS = 2048
 _HELD_BY_FEW = 2e9  # bytes: what drivers and a desktop take
 _PUBLISHED_SPLITS = {"wikics": ("public",), "ogbn-arxiv": ("adamw",), "ppi": ("adamw", "adamw-reference")}
-ON_VALIDATION = ", validation nodes"  # what the ledger calls a protocol's accuracy on these
 _PACKAGES = ("graphstrap", "python", "torch", "triton", "scikit-learn")
+
+
+@dataclass(frozen=True)
+class Filling:
+    """How cells are computed.
+
+    Args:
+        quick: short training, fewer splits.
+        again: compute cells that the ledger holds already, too.
+        memory_limit: of the device to imitate; None for what is free.
+        together: seeds in one program; None for as many as fit on CUDA, and 1 on a CPU.
+        recipe: in the place of every row's own.
+        note: is told what is being computed, `warn` what could not be.
+        workers: each computes its share of every row's seeds.
+        unfinished: a folder for long cells that are cut in the middle: the next command goes on with them.
+    """
+
+    quick: bool = False
+    again: bool = False
+    device: str = "auto"
+    memory_limit: int | None = None
+    together: int | None = None
+    recipe: Recipe | None = None
+    deadline: Deadline = field(default_factory=lambda: Deadline(None))
+    note: Note = print
+    warn: Note = print
+    workers: Workers = ALONE
+    progress: bool = False
+    unfinished: Path | None = None
+
+    @property
+    def place(self) -> torch.device:
+        return resolve_device(self.device)
+
+    @property
+    def limit(self) -> int:
+        """Bytes that a row may take."""
+        return self.memory_limit if self.memory_limit is not None else free_memory(self.place)
+
+    @property
+    def num_runs(self) -> int:
+        """Splits of a protocol."""
+        return 3 if self.quick else 5
+
+    def recipe_of(self, variant: str, dataset: str) -> Recipe:
+        return self.recipe or recipe_of(variant, dataset, quick=self.quick)
 
 
 def protocols_of(dataset: str) -> tuple[str, ...]:
@@ -45,66 +108,64 @@ def protocols_of(dataset: str) -> tuple[str, ...]:
     return _PUBLISHED_SPLITS.get(dataset, ("reference", "paper"))
 
 
-def compute_cells(
-    graph: Graph,
-    variant: str,
-    *,
-    seeds: Sequence[int],
-    device: str = "auto",
-    quick: bool = False,
-    memory_limit: int | None = None,
-    progress: bool = False,
-) -> list[Row]:
-    """One row for each seed, all of them trained and evaluated together. A method that does not fit gives rows that
-    say so."""
-    where, recipe = resolve_device(device), recipe_of(variant, graph.name, quick=quick)
-    limit = memory_limit if memory_limit is not None else free_memory(where)
-    refused = refusal_of(graph, variant, device=where, quick=quick, memory_limit=memory_limit)
+def compute_cells(graph: Graph, variant: str, how: Filling, seeds: Sequence[int]) -> list[Row]:
+    """One row for each seed, all of them trained and evaluated together or, where the memory is too small for that, in
+    two halves. A method that does not fit gives rows that say so."""
+    device, recipe = how.place, how.recipe_of(variant, graph.name)
+    limit, refused = how.limit, refusal_of(graph, variant, how)
     found: dict[str, Any] = {"oom": refused}
     if refused is None:
         try:
-            found = _compute(graph, variant, seeds=seeds, device=where, quick=quick, progress=progress)
+            found = _compute(graph, variant, how, seeds)
         except RuntimeError as error:
-            if len(seeds) > 1 or not is_out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
             found = {"oom": f"OOM: more than {limit / 1e9:.2g} GB"}
+    if found.get("oom") and refused is None and len(seeds) > 1:
+        how.note(f"{graph.name}: {variant}: {len(seeds)} seeds do not fit together, trying half as many")
+        torch.cuda.empty_cache()
+        half = len(seeds) // 2
+        return [row for group in (seeds[:half], seeds[half:]) for row in compute_cells(graph, variant, how, group)]
     if found.get("oom"):
-        found["free_bytes"] = free_memory(where)
-    if found.get("oom") and memory_limit is None and held_by_others(where) > _HELD_BY_FEW:
-        held = held_by_others(where) / 1e9
+        found["free_bytes"] = free_memory(device)
+    if found.get("oom") and how.memory_limit is None and held_by_others(device) > _HELD_BY_FEW:
+        held = held_by_others(device) / 1e9
         raise InputError(f"{found['oom']}, while others hold {held:.0f} GB of the GPU: again when they have ended")
-    shared = {
-        "dataset": graph.name,
-        "graph": identity_of(graph),
-        "variant": name_in_ledger(variant),
-        "settings": settings_id(variant, graph.name, quick=quick),
-        "recipe": changed_settings(recipe),
-        "quick": quick,
-        "memory_limit": memory_limit,
-        **where_from(where),
-    }
+    settings = settings_id(variant, graph.name, quick=how.quick, recipe=how.recipe)
+    shared = describe_cell(graph, variant, recipe, how, settings=settings)
     per_seed = found.pop("per_seed", [{} for _ in seeds])
     return [{**shared, **found, **own, "seed": seed} for seed, own in zip(seeds, per_seed, strict=True)]
 
 
-def identity_of(graph: Graph) -> str:
-    """Tells a graph from another of its name: by all that training sees, labels and splits."""
+def describe_cell(graph: Graph, variant: str, recipe: Recipe, how: Filling, *, settings: str) -> Row:
+    """What the rows of all seeds share."""
+    return {
+        "dataset": graph.name,
+        "graph": identity_of(graph),
+        "variant": name_in_ledger(variant),
+        "settings": settings,
+        "recipe": changed_settings(recipe),
+        "quick": how.quick,
+        "memory_limit": how.memory_limit,
+        **where_from(how.place),
+    }
+
+
+def identity_of(graph: Graph) -> str | None:
+    """Tells a graph from another of its name: by all that training sees, labels and splits. None for huge ones."""
+    if graph.num_nodes > MOST_HASHED_NODES:
+        return None
     splits = () if graph.splits is None else (graph.splits.train, graph.splits.val, graph.splits.test)
     beside = [tensor for tensor in (graph.labels, *splits) if tensor is not None]
     return f"{graph.fingerprint}-{fingerprint_of((), np.empty(0), beside)[:8]}"
 
 
-def refusal_of(
-    graph: Graph, variant: str, *, device: torch.device, quick: bool, memory_limit: int | None
-) -> str | None:
+def refusal_of(graph: Graph, variant: str, how: Filling) -> str | None:
     """Why a row is not trained: the memory that it would take, more than the limit or, without one, than is free."""
-    kind, recipe = VARIANTS[variant].kind, recipe_of(variant, graph.name, quick=quick)
-    limit, on_cpu = free_memory(device), device.type == "cpu"
-    if memory_limit is not None:  # imitates the paper's runs, on a GPU
-        limit, on_cpu, recipe = memory_limit, False, as_published(recipe)
-    if kind == "trained":
-        return refusal(graph, recipe, limit=limit, on_cpu=on_cpu)
-    return refusal_text(estimate_beside(graph, recipe, kind, on_cpu=on_cpu), limit)
+    recipe, on_cpu = how.recipe_of(variant, graph.name), how.place.type == "cpu"
+    if how.memory_limit is not None:  # imitates the paper's runs, on a GPU
+        recipe, on_cpu = as_published(recipe), False
+    return refusal_text(estimate_bytes(graph, recipe, VARIANTS[variant].kind, on_cpu=on_cpu), how.limit)
 
 
 def where_from(device: torch.device) -> dict[str, Any]:
@@ -119,40 +180,30 @@ def where_from(device: torch.device) -> dict[str, Any]:
     }
 
 
-def _compute(
-    graph: Graph, variant: str, *, seeds: Sequence[int], device: torch.device, quick: bool, progress: bool
-) -> dict[str, Any]:
-    num_runs = 3 if quick else 5
-    kind = VARIANTS[variant].kind
-    if kind in ("label-propagation", "supervised-gcn", "supervised-mlp"):
-        return _evaluate_directly(graph, kind, seeds=seeds, num_runs=num_runs, device=device, quick=quick)
-    started = time.perf_counter()
-    with PeakMemory(device) as memory:
-        embeddings, curves = _embed(graph, variant, seeds=seeds, device=device, quick=quick, progress=progress)
+def _compute(graph: Graph, variant: str, how: Filling, seeds: Sequence[int]) -> dict[str, Any]:
+    """What a group took, and what came out for each of its seeds."""
+    started, learns_from_labels = time.perf_counter(), VARIANTS[variant].kind.startswith(("label-", "supervised-"))
+    with PeakMemory(how.place) as memory:
+        if learns_from_labels:
+            per_seed = [_accuracies(_evaluate_directly(graph, variant, how, seed)) for seed in seeds]
+        else:
+            embeddings, curves = _embed(graph, variant, how, seeds)
     trained = time.perf_counter()
-    by_protocol = {
-        protocol: evaluate_many(embeddings, graph, protocol=protocol, num_runs=num_runs, seeds=seeds)
-        for protocol in protocols_of(graph.name)
-    }
-    per_seed = [_accuracies({name: runs[i] for name, runs in by_protocol.items()}) for i in range(len(seeds))]
-    if graph.name in VARIANTS[variant].tuned_on:
-        unseen = untouched_accuracies(embeddings, graph, seeds=seeds, num_runs=num_runs)
-        for own, one in zip(per_seed, unseen, strict=True):
-            own["accuracy"][UNTOUCHED] = one
+    if not learns_from_labels:
+        scores = _evaluate(embeddings, graph, variant, how, seeds)
+        per_seed = [{**own, **curve} for own, curve in zip(scores, curves, strict=True)]
     return {
         "train_seconds": round((trained - started) / len(seeds), 3),
         "evaluate_seconds": round((time.perf_counter() - trained) / len(seeds), 3),
         "peak_bytes": memory.peak_bytes,
-        "seeds_together": len(seeds),
-        "per_seed": [{**own, **curve} for own, curve in zip(per_seed, curves, strict=True)],
+        "seeds_together": 1 if learns_from_labels else len(seeds),
+        "per_seed": per_seed,
     }
 
 
-def _embed(
-    graph: Graph, variant: str, *, seeds: Sequence[int], device: torch.device, quick: bool, progress: bool
-) -> tuple[Embeddings, list[dict[str, Any]]]:
+def _embed(graph: Graph, variant: str, how: Filling, seeds: Sequence[int]) -> tuple[Embeddings, list[dict[str, Any]]]:
     """Embeddings on the device, and the course of training of the first few seeds where a figure shows it."""
-    row, recipe = VARIANTS[variant], recipe_of(variant, graph.name, quick=quick)
+    row, recipe, device = VARIANTS[variant], how.recipe_of(variant, graph.name), how.place
     curves: list[dict[str, Any]] = [{} for _ in seeds]
     if row.kind == "raw":
         return [_on_device(graph.x, device)] * len(seeds), curves
@@ -161,7 +212,7 @@ def _embed(
         return [torch.from_numpy(h).to(device) for h in drawn], curves
     settings = {"train.log_every": max(1, recipe.train.steps // NUM_POINTS)}  # changes nothing but what is logged
     estimator = Embedder(recipe=recipe, settings=settings, device=str(device))
-    fitted = fit_seeds(estimator, graph, seeds=seeds, progress=progress)
+    fitted = fit_seeds(estimator, graph, seeds=seeds, progress=how.progress)
     found: Embeddings = embed_seeds([one.model_ for one in fitted], graph, device=device)
     if row.append_features:
         found = [_on_device(with_features(h.cpu(), graph), device) for h in found]
@@ -169,6 +220,18 @@ def _embed(
         pairs = zip(seeds, fitted, strict=True)
         curves = [{"curve": thin_curve(one.metrics_)} if seed < NUM_CURVE_SEEDS else {} for seed, one in pairs]
     return found, curves
+
+
+def thin_curve(records: Sequence[Mapping[str, Any]]) -> Curve:
+    """Columns of at most about `NUM_POINTS` of the logged records, the first and the last among them. `spread` is the
+    standard deviation over nodes divided by the mean norm: 0 after a collapse."""
+    every = max(1, len(records) // NUM_POINTS)
+    chosen = [*records[:-1:every], *records[-1:]]
+    curve: Curve = {"step": [int(record["step"]) for record in chosen]}
+    for name in CURVE_NAMES:
+        if all(name in record for record in chosen):
+            curve[name] = [float(f"{record[name]:.5g}") for record in chosen]
+    return curve
 
 
 def _on_device(x: Any, device: torch.device) -> Any:
@@ -179,31 +242,34 @@ def _on_device(x: Any, device: torch.device) -> Any:
     return (x.to_dense() if isinstance(x, SparseMatrix) else x).to(device)
 
 
-def _evaluate_directly(
-    graph: Graph, kind: str, *, seeds: Sequence[int], num_runs: int, device: torch.device, quick: bool
-) -> dict[str, Any]:
-    """Of methods that learn from the labels themselves."""
-    settings = supervised_settings(quick=quick)
-    encoder = kind.removeprefix("supervised-")
-
-    def evaluate(protocol: str, seed: int) -> Evaluation:
-        protocol = "public" if protocol.startswith("adamw") else protocol  # the same splits; AdamW is the probe's
-        options: dict[str, Any] = {"protocol": protocol, "num_runs": num_runs, "seed": seed, "device": str(device)}
-        if kind == "label-propagation":
-            return evaluate_label_propagation(graph, **options)
-        return evaluate_supervised(graph, encoder=encoder, settings=settings, **options)
-
-    started = time.perf_counter()
-    protocols = protocols_of(graph.name)
-    with PeakMemory(device) as memory:
-        per_seed = [_accuracies({protocol: evaluate(protocol, seed) for protocol in protocols}) for seed in seeds]
-    return {
-        "train_seconds": round((time.perf_counter() - started) / len(seeds), 3),
-        "evaluate_seconds": 0.0,
-        "peak_bytes": memory.peak_bytes,
-        "seeds_together": 1,
-        "per_seed": per_seed,
+def _evaluate(
+    embeddings: Embeddings, graph: Graph, variant: str, how: Filling, seeds: Sequence[int]
+) -> list[dict[str, Any]]:
+    by_protocol = {
+        protocol: evaluate_many(embeddings, graph, protocol=protocol, num_runs=how.num_runs, seeds=seeds)
+        for protocol in protocols_of(graph.name)
     }
+    per_seed = [_accuracies({name: runs[i] for name, runs in by_protocol.items()}) for i in range(len(seeds))]
+    if graph.name in VARIANTS[variant].tuned_on:
+        unseen = untouched_accuracies(embeddings, graph, seeds=seeds, num_runs=how.num_runs)
+        for own, one in zip(per_seed, unseen, strict=True):
+            own["accuracy"][UNTOUCHED] = one
+    return per_seed
+
+
+def _evaluate_directly(graph: Graph, variant: str, how: Filling, seed: int) -> dict[str, Evaluation]:
+    """A method that learns from the labels themselves, under each protocol."""
+    kind, found = VARIANTS[variant].kind, {}
+    for name in protocols_of(graph.name):
+        protocol = "public" if name.startswith("adamw") else name  # the same splits; AdamW is the probe's
+        options: dict[str, Any] = {"protocol": protocol, "num_runs": how.num_runs, "seed": seed}
+        options["device"] = str(how.place)
+        if kind == "label-propagation":
+            found[name] = evaluate_label_propagation(graph, **options)
+        else:
+            options |= {"encoder": kind.removeprefix("supervised-"), "settings": supervised_settings(quick=how.quick)}
+            found[name] = evaluate_supervised(graph, **options)
+    return found
 
 
 def _accuracies(by_protocol: dict[str, Evaluation]) -> dict[str, Any]:
@@ -214,11 +280,3 @@ def _accuracies(by_protocol: dict[str, Evaluation]) -> dict[str, Any]:
         "accuracy": {name: round(mean, 4) for name, mean in means.items()},
         "runs": {protocol: [round(run, 3) for run in one.runs] for protocol, one in by_protocol.items()},
     }
-
-
-def summarize(rows: Sequence[Row], *, protocol: str) -> tuple[float, float, int] | None:
-    """Mean and deviation over seeds, and their number; None where there is nothing."""
-    values = [row["accuracy"][protocol] for row in rows if protocol in row.get("accuracy", {})]
-    if not values:
-        return None
-    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else 0.0, len(values)

@@ -8,7 +8,7 @@ lacks.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,8 @@ class Ledger:
 
     def find(self, **wanted: Any) -> list[Row]:
         """Rows with these values, the newest of each cell."""
-        found = {_cell_of(row): row for row in self.rows if _matches(row, wanted)}
+        matching = (row for row in self.rows if all(row.get(name) == value for name, value in wanted.items()))
+        found = {_cell_of(row): row for row in matching}
         return list(found.values())
 
     def check_writable(self) -> None:
@@ -55,13 +56,14 @@ def of_one_graph(rows: list[Row]) -> list[Row]:
     return [row for row in rows if row.get("graph") in (None, newest)]
 
 
+def values_of(rows: Sequence[Row], protocol: str) -> dict[int, float]:
+    """The accuracies by seed, of those that have any."""
+    return {row["seed"]: row["accuracy"][protocol] for row in rows if protocol in row.get("accuracy", {})}
+
+
 def _cell_of(row: Row) -> tuple[Any, ...]:
     limit = row.get("memory_limit") if row.get("oom") else None
     return (*(row.get(name) for name in KEY), bool(row.get("oom")), limit)
-
-
-def _matches(row: Row, wanted: Mapping[str, Any]) -> bool:
-    return all(row.get(name) == value for name, value in wanted.items())
 
 
 def _read(path: Path) -> list[Row]:

@@ -21,23 +21,32 @@ from itertools import pairwise
 from typing import Any
 
 from graphstrap.graph import Graph
-from graphstrap.graph.blocks import Block, SparseMatrix
+from graphstrap.graph.blocks import SparseMatrix
 from graphstrap.run.recipe import Recipe
 
 _SQUARES = {"grace": 10, "gca": 10, "mvgrl": 5}
 _CPU_SQUARES = {"kept": 18, "given back": 10}  # of GRACE and GCA
 _GIVEN_BACK_BYTES = 1 << 30
 _MORE = 1.1
-_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
-def estimate_bytes(graph: Graph, recipe: Recipe, *, on_cpu: bool = False) -> int:
+def estimate_bytes(graph: Graph, recipe: Recipe, kind: str = "trained", *, on_cpu: bool = False) -> int:
     """About how much memory training one model takes. Of what the tables' methods took on CUDA, alone, it is 0.7 to 1.6
-    times as much from 10,000 nodes on, and within 2 % where GRACE's similarities are most of it; walks take less."""
+    times as much from 10,000 nodes on, and within 2 % where GRACE's similarities are most of it; walks take less. Of
+    rows of another kind, which train no encoder without labels, it is rough, by what they took on a CPU."""
     num_nodes, encoder = graph.num_nodes, recipe.encoder
+    blocks = [block for block in graph.features if block is not None]
+    features = sum(16 * len(b.values) if isinstance(b, SparseMatrix) else 4 * b.shape[0] * b.shape[1] for b in blocks)
+    if kind == "raw":
+        return features
+    if kind == "random-init":
+        return estimate_bytes(graph, recipe, on_cpu=on_cpu) // 2
+    if kind == "label-propagation":
+        return 16 * graph.num_edges + 12 * num_nodes * max(1, graph.num_classes)
+    if kind != "trained":  # a network with a layer of 64
+        return 15 * features + 16 * graph.num_edges + 40 * 4 * 64 * num_nodes
     num_negatives: int = getattr(recipe.method, "num_negatives", 0)
     predictor_size: int = getattr(recipe.method, "predictor_hidden_size", 512)
-    features = sum(_feature_bytes(block) for block in graph.features if block is not None)
     heads = encoder.num_heads if encoder.name == "gat" else 1
     layers = [max(graph.num_features), *(heads * size for size in encoder.hidden_sizes), encoder.embedding_size]
     widths: int = sum(layers[1:]) + encoder.embedding_size + 2 * predictor_size
@@ -48,18 +57,6 @@ def estimate_bytes(graph: Graph, recipe: Recipe, *, on_cpu: bool = False) -> int
     if recipe.method.name == "gmi":
         linear += 4 * 10 * num_nodes * (num_negatives or 5) * encoder.embedding_size
     return linear + 4 * _num_squares(recipe.method, num_nodes, on_cpu=on_cpu) * num_nodes**2
-
-
-def estimate_beside(graph: Graph, recipe: Recipe, kind: str, *, on_cpu: bool = False) -> int:
-    """The same of rows that train no encoder without labels: rough, by what they took on a CPU."""
-    features = sum(_feature_bytes(block) for block in graph.features if block is not None)
-    if kind == "raw":
-        return features
-    if kind == "random-init":
-        return estimate_bytes(graph, recipe, on_cpu=on_cpu) // 2
-    if kind == "label-propagation":
-        return 16 * graph.num_edges + 12 * graph.num_nodes * max(1, graph.num_classes)
-    return 15 * features + 16 * graph.num_edges + 40 * 4 * 64 * graph.num_nodes  # a network with a layer of 64
 
 
 def _bytes_a_width(recipe: Recipe, *, on_cpu: bool) -> int:
@@ -111,9 +108,3 @@ def part_text(needed: int, limit: int) -> str:
     if texts[0] == texts[1]:
         texts = [f"{number / 1e9:,.3f}" for number in (needed, limit)]
     return f"{texts[0]} GB of {texts[1]} GB"
-
-
-def _feature_bytes(block: Block) -> int:
-    if isinstance(block, SparseMatrix):
-        return 16 * len(block.values)
-    return 4 * block.shape[0] * block.shape[1]

@@ -1,4 +1,4 @@
-"""Reproducing a table: compute the cells that the ledger lacks, a group of seeds of one row of one graph at a time.
+"""Filling a ledger: compute the cells that it lacks, a group of seeds of one row of one graph at a time.
 
 The seeds of a group are trained in one program and evaluated together, which is what fills a GPU; the ledger has them
 as soon as they are done, so that a command that is killed loses one group at most.
@@ -6,57 +6,35 @@ as soon as they are done, so that a command that is killed loses one group at mo
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
-import torch
-
+from graphstrap.api.ensemble import fit_seeds
+from graphstrap.api.estimator import Embedder
 from graphstrap.errors import DivergedError, InputError
 from graphstrap.graph import Graph
 from graphstrap.io.datasets import load
-from graphstrap.ops import resolve_device
 from graphstrap.ops.memory import free_memory
-from graphstrap.train.parallel.workers import ALONE, Workers
-from graphstrap_lab.bench.scale import is_out_of_memory
-from graphstrap_lab.reproduce.cells import compute_cells, identity_of, refusal_of
-from graphstrap_lab.reproduce.curves import NUM_CURVE_SEEDS
-from graphstrap_lab.reproduce.deadline import Deadline, TimeUpError, expected_seconds
-from graphstrap_lab.reproduce.ledger import Ledger, Row
-from graphstrap_lab.reproduce.memory import estimate_bytes, still_stands
+from graphstrap.run.recipe import Recipe
+from graphstrap_lab.bench.measure import PeakMemory
+from graphstrap_lab.reproduce.cells import (
+    NUM_CURVE_SEEDS,
+    Filling,
+    compute_cells,
+    describe_cell,
+    identity_of,
+    refusal_of,
+)
+from graphstrap_lab.reproduce.deadline import TimeUpError, expected_seconds
+from graphstrap_lab.reproduce.ledger import Ledger, Row, of_one_graph
+from graphstrap_lab.reproduce.memory import estimate_bytes, refusal, still_stands
 from graphstrap_lab.reproduce.tables import Table, seeds_for
-from graphstrap_lab.reproduce.variants import VARIANTS, name_in_ledger, recipe_of, settings_id, why_not
-
-Note = Callable[[str], None]
+from graphstrap_lab.reproduce.variants import VARIANTS, name_in_ledger, settings_id, why_not
 
 MOST_TOGETHER = 20
 _SHARE_OF_MEMORY = 0.4  # for the steps of a group: their captures, and the embeddings and probes that follow
-
-
-@dataclass(frozen=True)
-class Filling:
-    """How cells are computed.
-
-    Args:
-        together: seeds in one program; None for as many as fit on CUDA, and 1 on a CPU.
-        again: compute cells that the ledger holds already, too.
-        note: is told what is being computed, `warn` what could not be.
-        workers: each computes its share of every row's seeds.
-        unfinished: a folder for long cells that are cut in the middle: the next command goes on with them.
-    """
-
-    quick: bool = False
-    again: bool = False
-    device: str = "auto"
-    memory_limit: int | None = None
-    together: int | None = None
-    deadline: Deadline = field(default_factory=lambda: Deadline(None))
-    note: Note = print
-    warn: Note = print
-    workers: Workers = ALONE
-    progress: bool = False
-    unfinished: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -64,18 +42,23 @@ class Work:
     """What the cells of a kind of table are made by.
 
     Args:
-        load: a graph by name.
         settings: tells one set of settings of a row on a graph from another: (row, graph, quick).
         compute: a row for each seed: (graph, row, how, seeds).
+        load: a graph by name.
         together: how many seeds are computed in one program: (graph, row, how).
         is_refused: whether a row does not fit the memory limit that was asked for: (graph, row, how).
     """
 
-    load: Callable[[str, Filling], Graph]
     settings: Callable[[str, str, bool], str]
     compute: Callable[[Graph, str, Filling, Sequence[int]], list[Row]]
+    load: Callable[[str, Filling], Graph] = lambda name, how: load(name)
     together: Callable[[Graph, str, Filling], int] = lambda graph, variant, how: 1
     is_refused: Callable[[Graph, str, Filling], bool] = lambda graph, variant, how: False
+
+    def find(self, ledger: Ledger, variant: str, dataset: str, *, quick: bool) -> list[Row]:
+        """The seeds of a row on a graph, as its settings are now."""
+        settings = self.settings(variant, dataset, quick)
+        return of_one_graph(ledger.find(dataset=dataset, variant=name_in_ledger(variant), settings=settings))
 
 
 def fill_ledger(
@@ -130,8 +113,9 @@ def _fill_row(
         if how.again
         or not _has(table, how, [row for row in known if row["seed"] == seed], seed=seed, is_refused=is_refused)
     ]
-    num_left, device = 0, resolve_device(how.device).type
-    groups = deque(_groups(todo, how.together or work.together(graph, variant, how)))
+    num_left, device = 0, how.place.type
+    size = how.together or work.together(graph, variant, how)
+    groups = deque(list(todo[first : first + size]) for first in range(0, len(todo), size))
     while groups:
         group = groups.popleft()
         expected = expected_seconds(ledger, num_seeds=len(group), device=device, **cell)
@@ -154,48 +138,10 @@ def _fill_row(
         how.note(f"{name}: {num_left} seed{'s' if num_left > 1 else ''} left for later, about {seconds:.0f} s in all")
 
 
-def _compute(graph: Graph, variant: str, how: Filling, seeds: Sequence[int]) -> list[Row]:
-    """A group in one program or, where the memory is too small for that, in two halves."""
-    try:
-        return compute_cells(
-            graph,
-            variant,
-            seeds=seeds,
-            device=how.device,
-            quick=how.quick,
-            memory_limit=how.memory_limit,
-            progress=how.progress,
-        )
-    except RuntimeError as error:
-        if not is_out_of_memory(error) or len(seeds) == 1:
-            raise
-    how.note(f"{graph.name}: {variant}: {len(seeds)} seeds do not fit together, trying half as many")
-    torch.cuda.empty_cache()
-    half = len(seeds) // 2
-    return _compute(graph, variant, how, seeds[:half]) + _compute(graph, variant, how, seeds[half:])
-
-
-def seeds_together(graph: Graph, variant: str, how: Filling) -> int:
-    """How many seeds are trained in one program: as many as the memory holds on CUDA, one on a CPU. A memory limit is
-    for each model, not for all of them together."""
-    device, kind = resolve_device(how.device), VARIANTS[variant].kind
-    if device.type != "cuda" or kind not in ("trained", "random-init", "raw"):
-        return 1
-    if kind != "trained":
-        return MOST_TOGETHER
-    needed = estimate_bytes(graph, recipe_of(variant, graph.name, quick=how.quick))
-    return max(1, min(MOST_TOGETHER, int(_SHARE_OF_MEMORY * free_memory(device) / needed)))
-
-
-def _groups(seeds: Sequence[int], size: int) -> Iterator[list[int]]:
-    for first in range(0, len(seeds), size):
-        yield list(seeds[first : first + size])
-
-
 def _has(table: Table, how: Filling, found: Sequence[Row], *, seed: int, is_refused: bool) -> bool:
     """Whether a cell is among the rows found of it. One that ran out of memory stands for the same limit alone or,
     without one, until more is free; one that was computed for no limit that refuses it."""
-    free = free_memory(resolve_device(how.device))
+    free = free_memory(how.place)
     if any(row.get("oom") and still_stands(row, limit=how.memory_limit, free=free) for row in found):
         return True
     computed = [row for row in found if not row.get("oom") and not is_refused]
@@ -204,18 +150,45 @@ def _has(table: Table, how: Filling, found: Sequence[Row], *, seed: int, is_refu
     return bool(computed)
 
 
-def _is_refused(graph: Graph, variant: str, how: Filling) -> bool:
-    if how.memory_limit is None:
-        return False
-    device = resolve_device(how.device)
-    refused = refusal_of(graph, variant, device=device, quick=how.quick, memory_limit=how.memory_limit)
-    return refused is not None
+def train_row(
+    graph: Graph,
+    variant: str,
+    recipe: Recipe,
+    how: Filling,
+    seeds: Sequence[int],
+    *,
+    settings: str,
+    score: Callable[[list[Embedder]], Iterable[Row]],
+) -> list[Row]:
+    """The models of a figure's row, trained together: a row of the ledger for each seed with what `score` makes of them
+    or, where one would not fit, why not."""
+    device, shared = how.place, describe_cell(graph, variant, recipe, how, settings=settings)
+    refused = refusal(graph, recipe, limit=how.limit, on_cpu=device.type == "cpu")
+    if refused is not None:
+        return [{**shared, "oom": refused, "free_bytes": free_memory(device), "seed": seed} for seed in seeds]
+    started = time.perf_counter()
+    with PeakMemory(device) as memory:
+        fitted = fit_seeds(Embedder(recipe=recipe, device=str(device)), graph, seeds=seeds, progress=how.progress)
+    shared["train_seconds"] = round((time.perf_counter() - started) / len(seeds), 3)
+    shared["peak_bytes"] = memory.peak_bytes
+    return [{**shared, "seed": seed, **found} for seed, found in zip(seeds, score(fitted), strict=True)]
+
+
+def seeds_together(graph: Graph, variant: str, how: Filling) -> int:
+    """How many seeds are trained in one program: as many as the memory holds on CUDA, one on a CPU. A memory limit is
+    for each model, not for all of them together."""
+    device, kind = how.place, VARIANTS[variant].kind
+    if device.type != "cuda" or kind not in ("trained", "random-init", "raw"):
+        return 1
+    if kind != "trained":
+        return MOST_TOGETHER
+    needed = estimate_bytes(graph, how.recipe_of(variant, graph.name))
+    return max(1, min(MOST_TOGETHER, int(_SHARE_OF_MEMORY * free_memory(device) / needed)))
 
 
 ACCURACIES = Work(
-    load=lambda name, how: load(name),
     settings=lambda variant, dataset, quick: settings_id(variant, dataset, quick=quick),
-    compute=_compute,
+    compute=compute_cells,
     together=seeds_together,
-    is_refused=_is_refused,
+    is_refused=lambda graph, variant, how: how.memory_limit is not None and bool(refusal_of(graph, variant, how)),
 )

@@ -1,23 +1,34 @@
-"""The tables and figures that can be reproduced, and how accuracies are put together from the ledger."""
+"""The tables and figures that can be reproduced, and the numbers that the paper prints in them (`paper.toml`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from importlib import resources
+from typing import Any
 
 from graphstrap.errors import InputError
 from graphstrap.io.datasets import DATASETS, Published, find_name
-from graphstrap_lab.reproduce.cells import ON_VALIDATION, protocols_of, summarize
-from graphstrap_lab.reproduce.curves import has_curve
-from graphstrap_lab.reproduce.ledger import Ledger, Row, of_one_graph
-from graphstrap_lab.reproduce.paper import Printed, has_printed, printed, table_title
-from graphstrap_lab.reproduce.variants import VARIANTS, find_variant, name_in_ledger, settings_id, why_not
+from graphstrap_lab.reproduce.variants import VARIANTS, find_variant, has_curve
 
-BIG = ("amazon-photo", "amazon-computers", "coauthor-cs", "coauthor-physics")
-SMALL = ("cora", "citeseer", "pubmed", "dblp")
 OFTEN = ("random-init", "grace", "bgrl")  # rows of so many seeds as those that the authors measured themselves
-TWITCH = tuple(f"twitch-{country}" for country in ("de", "engb", "es", "fr", "ptbr", "ru"))
-SELDOM_AT_HAND = ("wikics", "ogbn-arxiv", "ppi")  # an empty column of these says so, and how to get them
+SELDOM_AT_HAND = ("wikics", "ogbn-arxiv", "ppi", "mag240m")  # an empty column of these says so, and how to get them
+_MAG240M = (
+    "mag240m was not at hand, so its cells are empty: unpack OGB-LSC's folder and make a store of it in the folder "
+    "$GRAPHSTRAP_DATA, `graphstrap prepare --ogb mag240m_kddcup2021 --pca 128 --feature-dtype fp16 --to mag240m.store`."
+)
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A cell of the paper: a mean, perhaps a deviation, or a text such as OOM; starred where they measured it."""
+
+    mean: float | None
+    std: float | None
+    text: str
+    is_starred: bool
 
 
 @dataclass(frozen=True)
@@ -29,6 +40,8 @@ class Table:
         kind: "accuracy", "memory" (table 1), "curves" (the course of training), "learning" (of the
             probe meanwhile), "entropy" (of attention) or "mag" (MAG240M's figures).
         quick_datasets: the graphs of `--quick`, where the table's own take too long for that.
+        aliases: other names for it.
+        in_the_paper: what its figure shows there, where that prints no numbers.
     """
 
     name: str
@@ -37,157 +50,26 @@ class Table:
     num_seeds: tuple[int, int] = (20, 5)
     kind: str = "accuracy"
     quick_datasets: tuple[str, ...] = ()
-
-    @property
-    def title(self) -> str:
-        return table_title(self.name)
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One cell: ours, the paper's, and how they compare."""
-
-    variant: str
-    dataset: str
-    protocol: str
-    mean: float | None
-    std: float | None
-    num_seeds: int
-    note: str  # OOM, "not computed", "no data here", ...
-    paper: Printed | None
-    p_value: float | None  # of Welch's test between ours and the paper's, where both have a spread
-
-    @property
-    def difference(self) -> float | None:
-        if self.mean is None or self.paper is None or self.paper.mean is None:
-            return None
-        return self.mean - self.paper.mean
-
-    @property
-    def is_significant(self) -> bool:
-        return self.p_value is not None and self.p_value < 0.01
+    aliases: tuple[str, ...] = ()
+    title: str = ""
+    in_the_paper: str = ""
 
 
-def _mag(name: str, *variants: str, num_seeds: int = 5) -> Table:
-    """A figure of MAG240M: on the graph itself, if it is at hand, and on a synthetic one in its shape."""
-    datasets, quick = ("mag240m", "mag-like-0.01"), ("mag-like-0.0005",)
-    return Table(name, variants, datasets, (num_seeds, num_seeds), kind="mag", quick_datasets=quick)
+@cache
+def _contents() -> dict[str, Any]:
+    text = (resources.files("graphstrap_lab.reproduce") / "paper.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
 
 
-TABLES = {
-    table.name: table
-    for table in (
-        Table("table-1", ("grace", "bgrl"), ("amazon-photo", "wikics", *BIG[1:]), kind="memory"),
-        Table(
-            "table-3",
-            (
-                "raw",
-                "deepwalk",
-                "deepwalk-features",
-                "dgi",
-                "gmi",
-                "mvgrl",
-                "random-init",
-                "grace",
-                "bgrl",
-                "bgrl-best",
-                "gca-pagerank",
-                "barlow-twins",
-                "label-propagation",
-                "supervised-mlp",
-                "supervised-gcn",
-            ),
-            ("wikics", *BIG),
-        ),
-        Table(
-            "table-4",
-            (
-                "bgrl",
-                "bgrl-degree",
-                "bgrl-pagerank",
-                "bgrl-eigenvector",
-                "gca-standard",
-                "gca-degree",
-                "gca-pagerank",
-                "gca-eigenvector",
-            ),
-            BIG,
-        ),
-        Table(
-            "table-5",
-            (
-                "supervised-mlp",
-                "node2vec",
-                "random-init",
-                "dgi",
-                "grace",
-                "grace-2",
-                "grace-8",
-                "grace-32",
-                "grace-2048",
-                "bgrl",
-                "supervised-gcn",
-            ),
-            ("ogbn-arxiv",),
-        ),
-        Table(
-            "table-6",
-            (
-                "raw",
-                "dgi",
-                "gmi",
-                "random-init",
-                "grace",
-                "bgrl",
-                "grace-gat",
-                "bgrl-gat",
-                "supervised-mean",
-                "supervised-gat",
-            ),
-            ("ppi",),
-        ),
-        Table("small-datasets", ("raw", "random-init", "grace", "bgrl", "supervised-gcn"), SMALL),
-        Table("projector", ("bgrl", "bgrl-projector"), (*BIG, *SMALL)),
-        Table("training-curves", ("bgrl",), (*BIG, *SMALL), num_seeds=(3, 3), kind="curves"),
-        Table(
-            "learning-curves",
-            ("bgrl", "grace", "bgrl-gat", "grace-gat", "grace-2-gat"),
-            ("ppi",),
-            kind="learning",
-            quick_datasets=("ppi", "cora"),
-        ),
-        Table(
-            "attention-entropy",
-            ("bgrl-gat", "grace-gat", "grace-2-gat"),
-            ("ppi", "cora", *TWITCH),
-            num_seeds=(3, 3),
-            kind="entropy",
-            quick_datasets=("ppi", "cora", "twitch-ptbr"),
-        ),
-        _mag("mag-auxiliary", "mag-supervised", "mag-grace-256", "mag-bgrl-0"),
-        _mag("mag-unlabelled", "mag-bgrl-0", "mag-bgrl-1", "mag-bgrl-10"),
-        _mag("mag-projector", "mag-bgrl-0", "mag-bgrl-0-projector"),
-        _mag("mag-gcn", "mag-gcn-supervised", "mag-gcn-grace-256", "mag-gcn-bgrl-0", num_seeds=3),
-        _mag("mag-frozen", "mag-frozen-bgrl", "mag-frozen-grace", "mag-label-propagation"),
-    )
-}
-ALIASES = {
-    "memory": "table-1",
-    "figure-11": "table-1",
-    "ogbn-arxiv": "table-5",
-    "ppi": "table-6",
-    "table-7": "small-datasets",
-    "figure-2": "learning-curves",
-    "figure-3": "attention-entropy",
-    "figure-4": "mag-auxiliary",
-    "figure-5": "mag-unlabelled",
-    "figure-6": "training-curves",
-    "figure-7": "training-curves",
-    "figure-8": "training-curves",
-    "figure-9": "projector",
-    "figure-10": "mag-gcn",
-    "figure-12": "mag-frozen",
-}
+def _table(name: str, contents: dict[str, Any]) -> Table:
+    known = {field.name for field in fields(Table)}
+    options: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in contents.items() if key in known
+    }
+    return Table(name, **options)
+
+
+TABLES = {name: _table(name, contents) for name, contents in _contents().items() if "variants" in contents}
 
 
 def find_tables(name: str) -> list[Table]:
@@ -196,14 +78,41 @@ def find_tables(name: str) -> list[Table]:
 
 
 def find_table(name: str) -> Table:
-    known = ALIASES.get(name, name)
-    if known not in TABLES:
-        raise InputError(f"there is no table {name!r}: take all, or one of {', '.join([*TABLES, *ALIASES])}")
-    return TABLES[known]
+    names = TABLES | {alias: table for table in TABLES.values() for alias in table.aliases}
+    if name not in names:
+        raise InputError(f"there is no table {name!r}: take all, or one of {', '.join(names)}")
+    return names[name]
+
+
+def has_printed(table: str) -> bool:
+    return table in _contents()
+
+
+def printed(table: str, variant: str, dataset: str) -> Printed | None:
+    """What the paper prints for a cell, or for that of the row which ours stands against; None where it prints
+    nothing."""
+    contents = _contents().get(table, {})
+    row = contents.get("against", {}).get(variant, variant)
+    value = contents.get("values", {}).get(row, {}).get(dataset)
+    if value is None:
+        return None
+    is_starred = row in contents.get("starred", [])
+    if isinstance(value, str):
+        return Printed(None, None, value, is_starred)
+    mean, std = float(value[0]), (float(value[1]) if len(value) > 1 else None)
+    text = f"{mean:.2f}" if std is None else f"{mean:.2f} ± {std:.2f}"
+    return Printed(mean, std, text, is_starred)
+
+
+def copied_note(table: str, variant: str) -> str:
+    """What explains the difference in a row that the paper took from elsewhere; "" for its own rows."""
+    return str(_contents().get(table, {}).get("notes", {}).get(variant, ""))
 
 
 def how_to_get(dataset: str) -> str:
     """What to do about a published graph that is not at hand."""
+    if dataset == "mag240m":
+        return _MAG240M
     source = DATASETS[dataset]
     assert isinstance(source, Published)
     raw = f", or its published files into {source.stem}/ there" if source.raw_file else ""
@@ -255,69 +164,3 @@ def seeds_for(table: Table, variant: str, asked: int | None, *, quick: bool) -> 
         return range(1)
     is_starred = any((cell := printed(table.name, variant, d)) is not None and cell.is_starred for d in table.datasets)
     return range(table.num_seeds[0] if is_starred or variant in OFTEN else table.num_seeds[1])
-
-
-def make_cells(
-    table: Table,
-    ledger: Ledger,
-    *,
-    variants: Sequence[str],
-    datasets: Sequence[str],
-    quick: bool,
-    memory_limit: int | None = None,
-) -> Iterator[Cell]:
-    """Every cell of a table, under every protocol, from what the ledger holds."""
-    for variant in variants:
-        for dataset in datasets:
-            tested = protocols_of(dataset)
-            validated = [one + ON_VALIDATION for one in tested] if has_printed(f"{table.name}-validation") else []
-            for protocol in (*tested, *validated):
-                yield make_cell(table, ledger, variant, dataset, protocol, quick=quick, memory_limit=memory_limit)
-
-
-def make_cell(
-    table: Table,
-    ledger: Ledger,
-    variant: str,
-    dataset: str,
-    protocol: str,
-    *,
-    quick: bool,
-    memory_limit: int | None = None,
-) -> Cell:
-    is_validated = protocol.endswith(ON_VALIDATION)
-    paper = printed(f"{table.name}-validation" if is_validated else table.name, variant, dataset)
-    if why_not(variant, dataset):
-        return Cell(variant, dataset, protocol, None, None, 0, why_not(variant, dataset), paper, None)
-    rows = find_rows(ledger, variant, dataset, quick=quick, memory_limit=memory_limit)
-    found = summarize(rows, protocol=protocol)
-    if found is None:
-        usual = "no data here" if dataset in SELDOM_AT_HAND and not ledger.find(dataset=dataset) else "not computed"
-        note = next((row["oom"] for row in rows if row.get("oom")), usual)
-        return Cell(variant, dataset, protocol, None, None, 0, note, paper, None)
-    mean, std, number = found
-    return Cell(variant, dataset, protocol, mean, std, number, "", paper, _welch(mean, std, number, paper))
-
-
-def find_rows(ledger: Ledger, variant: str, dataset: str, *, quick: bool, memory_limit: int | None = None) -> list[Row]:
-    """The seeds of a row on a graph, as its settings are now; under a memory limit that it did not fit, those that say
-    so."""
-    if why_not(variant, dataset):
-        return []
-    settings = settings_id(variant, dataset, quick=quick)
-    rows = of_one_graph(ledger.find(dataset=dataset, variant=name_in_ledger(variant), settings=settings))
-    refused = [row for row in rows if row.get("oom")]
-    refused_here = [row for row in refused if row.get("memory_limit") == memory_limit]
-    computed = [row for row in rows if not row.get("oom")]
-    if memory_limit is not None and refused_here:
-        return refused_here
-    return computed or refused_here or refused
-
-
-def _welch(mean: float, std: float, number: int, paper: Printed | None) -> float | None:
-    """Two-sided, from means, deviations and numbers of runs; the paper's rows are over 20 runs."""
-    if paper is None or paper.mean is None or not paper.std or number < 2 or std == 0:
-        return None
-    from scipy.stats import ttest_ind_from_stats
-
-    return float(ttest_ind_from_stats(mean, std, number, paper.mean, paper.std, 20, equal_var=False).pvalue)

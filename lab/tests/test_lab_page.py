@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from graphstrap_lab.bench.page import read_results, render_page, update_page
 from graphstrap_lab.bench.record import write_record
+from graphstrap_lab.page import make_blocks, read_records, render_page, update_page
 
-REPOSITORY = Path(__file__).parents[3]
+REPOSITORY = Path(__file__).parents[2]
+RESULTS = REPOSITORY / "lab" / "benchmarks" / "results"
 PAGE = """# Title
 
 <!-- results: step -->
@@ -29,13 +30,17 @@ STEP = {
 }  # fmt: skip
 
 
+def rendered(text: str, results: Path) -> str:
+    return render_page(text, make_blocks(text, results=results, images="images"))
+
+
 @pytest.mark.parametrize(
     ("page", "benches"),
     [("performance.md", ("step", "scale", "ops", "table")), ("encoders.md", ("twitch", "arxiv-like"))],
 )
 def test_the_page_is_up_to_date(page: str, benches: tuple[str, ...]) -> None:
     text = (REPOSITORY / "docs" / page).read_text(encoding="utf-8")
-    assert text == render_page(text, read_results(REPOSITORY / "lab" / "benchmarks" / "results"), images="images")
+    assert text == rendered(text, RESULTS), "run python lab/benchmarks/performance_page.py"
     for bench in benches:
         assert f"<!-- results: {bench} -->" in text
 
@@ -50,7 +55,7 @@ def test_twitch_is_a_row_for_each_encoder(tmp_path: Path) -> None:
         {"tested": "fr", "encoder": "raw features", "auc": 41.0},
     ]
     write_record(tmp_path / "twitch.json", bench="twitch", command="python", rows=rows, options={"device": "cpu"})
-    text = render_page("<!-- results: twitch -->\n<!-- end of results -->", read_results(tmp_path), images="images")
+    text = rendered("<!-- results: twitch -->\n<!-- end of results -->", tmp_path)
     assert "| encoder | raw features | random init | BGRL | de | fr |" in text
     assert "| gcn | 40.50 | 53.00 ± 1.41 | 63.00 ± 1.41 | 61.00 | 65.00 |" in text
     assert "| gat | 41.00 | 54.00 ± 0.00 | 70.00 ± 0.00 |  | 70.00 |" in text
@@ -66,7 +71,7 @@ def test_arxiv_like_is_a_row_for_each_method_with_the_cost_of_those_that_were_al
         {"method": "GRACE full", "steps": 1000, "refused": "OOM: needs about 928 GB of 149 GB"},
     ]
     write_record(tmp_path / "arxiv.json", bench="arxiv-like", command="python", rows=rows, options={"device": "cpu"})
-    text = render_page("<!-- results: arxiv-like -->\n<!-- end of results -->", read_results(tmp_path), images="images")
+    text = rendered("<!-- results: arxiv-like -->\n<!-- end of results -->", tmp_path)
     numbers = "50.00 | 50.00 | 50.00 | 50.00"
     assert f"| random init | 0 | {numbers} |  |  |" in text
     assert f"| BGRL | 1,000 | {numbers} | 12 | 1.00 GiB |" in text
@@ -106,12 +111,12 @@ def test_tables_and_plots_come_from_files(tmp_path: Path) -> None:
     assert page.read_text() == text
 
 
-def test_a_page_without_results_says_so() -> None:
-    text = render_page(PAGE, {}, images="images")
+def test_a_page_without_results_says_so(tmp_path: Path) -> None:
+    text = rendered(PAGE, tmp_path)
     assert text.count("*Not measured yet.*") == 2
-    assert render_page(text, {}, images="images") == text
+    assert rendered(text, tmp_path) == text
 
 
 def test_result_files_say_where_they_come_from() -> None:
-    for record in read_results(REPOSITORY / "lab" / "benchmarks" / "results").values():
+    for record in read_records(RESULTS).values():
         assert {"command", "environment", "hardware", "git"} <= set(record), json.dumps(record)[:200]

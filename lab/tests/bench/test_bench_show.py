@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from graphstrap_lab.bench.default_page import render_default_page, render_defaults, update_default_page, verdict_of
 from graphstrap_lab.bench.record import read_record, write_record
+from graphstrap_lab.bench.show import defaults_grid, verdict_of
+from graphstrap_lab.page import make_blocks, render_page, update_page
 
 REPOSITORY = Path(__file__).parents[3]
+RESULTS = REPOSITORY / "lab" / "benchmarks" / "results"
 SEEDS = [80.0, 80.2, 79.9, 80.1, 80.05]
 
 
@@ -18,10 +20,15 @@ def row(bgrl: list[float], *, raw: Any = 60.0, random_init: list[float] | None =
     return {"graph": "mine", "raw": raw, "random_init": random_init or [70.0] * len(bgrl), "bgrl": bgrl}
 
 
+def rendered(*rows: dict[str, Any]) -> str:
+    grid = defaults_grid({"rows": list(rows)})
+    return f"{grid.to_markdown()}\n{grid.note}"
+
+
 def test_the_page_is_up_to_date() -> None:
     text = (REPOSITORY / "docs" / "default-recipe.md").read_text(encoding="utf-8")
-    rows = read_record(REPOSITORY / "lab" / "benchmarks" / "results" / "defaults.json")["rows"]
-    assert text == render_default_page(text, rows), "run python lab/benchmarks/defaults.py"
+    blocks = make_blocks(text, results=RESULTS, images="images")
+    assert text == render_page(text, blocks), "run python lab/benchmarks/defaults.py"
     assert "| cora |" in text
 
 
@@ -45,17 +52,17 @@ def test_seeds_are_compared_on_their_own_splits() -> None:
 
 def test_one_seed_proves_nothing_and_a_graph_may_have_no_features() -> None:
     assert verdict_of(row([90.0]))[1] == "within noise of the better"
-    assert "| none | 70.00 ± 0.00 | 80.05 ± 0.11 | +10.05 | above both |" in render_defaults([row(SEEDS, raw=None)])
+    assert "| none | 70.00 ± 0.00 | 80.05 ± 0.11 | +10.05 | above both |" in rendered(row(SEEDS, raw=None))
 
 
 def test_only_what_is_between_the_markers_changes(tmp_path: Path) -> None:
-    page, results = tmp_path / "page.md", tmp_path / "results.json"
-    page.write_text("before\n<!-- defaults -->\nold\n<!-- end of defaults -->\nafter\n")
-    write_record(results, bench="defaults", command="", rows=[row(SEEDS)])
-    update_default_page(page, results=results)
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- results: defaults -->\nold\n<!-- end of results -->\nafter\n")
+    write_record(tmp_path / "results.json", bench="defaults", command="", rows=[row(SEEDS)])
+    update_page(page, results=tmp_path, images=tmp_path)
     text = page.read_text()
-    assert text.startswith("before\n<!-- defaults -->\n\n| graph |")
-    assert text.endswith("<!-- end of defaults -->\nafter\n")
+    assert text.startswith("before\n<!-- results: defaults -->\n\n| graph |")
+    assert text.endswith("<!-- end of results -->\nafter\n")
     assert "| mine | 60.00 |" in text
     assert "old" not in text
     assert "5 seeds; 1 above both, 0 within noise of the better, 0 below" in text
@@ -63,11 +70,11 @@ def test_only_what_is_between_the_markers_changes(tmp_path: Path) -> None:
 
 def test_every_baseline_of_the_kept_table_has_all_seeds() -> None:
     """Splits differ by more than methods do: one seed's raw features beside five seeds of the rest say nothing."""
-    rows = read_record(REPOSITORY / "lab" / "benchmarks" / "results" / "defaults.json")["rows"]
+    rows = read_record(RESULTS / "defaults.json")["rows"]
     assert all(len(row["raw"]) == len(row["random_init"]) == len(row["bgrl"]) == 5 for row in rows)
 
 
 def test_raw_features_of_one_seed_are_said_to_be() -> None:
-    assert "first seed's splits alone" in render_defaults([row(SEEDS)])
-    assert "first seed's splits alone" not in render_defaults([row(SEEDS, raw=SEEDS)])
-    assert "first seed's splits alone" not in render_defaults([row(SEEDS, raw=None)])
+    assert "first seed's splits alone" in rendered(row(SEEDS))
+    assert "first seed's splits alone" not in rendered(row(SEEDS, raw=SEEDS))
+    assert "first seed's splits alone" not in rendered(row(SEEDS, raw=None))
