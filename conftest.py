@@ -24,7 +24,7 @@ from graphstrap.nn.methods import Method
 from graphstrap.ops._triton import chunks
 from graphstrap.run.recipe import ENCODERS, METHODS, Recipe
 from graphstrap.train.loop import TrainingJob, train_together
-from graphstrap.train.views import draw_seeds
+from graphstrap.train.step import draw_seeds
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a shell's background, where children would ignore it, too
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -20,6 +20,7 @@ import graphstrap
 from graphstrap.cli._app import run as run_command
 
 SOURCE = str(Path(graphstrap.__file__).parent)
+_COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
 
 
 @dataclass
@@ -76,7 +77,9 @@ def trace_fit(folder: Path) -> Trace:
 
 
 def _is_ours(code: CodeType) -> bool:
-    return code.co_filename.startswith(SOURCE) and bool(code.co_flags & inspect.CO_OPTIMIZED)
+    """Comprehensions, which Python 3.12 runs within the function around them, are part of it."""
+    is_function = bool(code.co_flags & inspect.CO_OPTIMIZED) and code.co_name not in _COMPREHENSIONS
+    return is_function and code.co_filename.startswith(SOURCE)
 
 
 def _file(code: CodeType) -> str:

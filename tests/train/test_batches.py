@@ -17,9 +17,10 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.io.generate import mag
 from graphstrap.nn.methods import Method, build_method
+from graphstrap.nn.model import Model
 from graphstrap.run.folder import Run
 from graphstrap.run.recipe import METHODS, Recipe, parse_recipe
-from graphstrap.train.batches import Prefetcher, place_graph, roots_at
+from graphstrap.train.batches import Prefetcher, roots_at
 from graphstrap.train.loop import make_step
 from graphstrap.train.sampling.draw import permuted
 from graphstrap.train.sampling.sampler import Sampler
@@ -256,7 +257,8 @@ def test_fan_outs_by_relation_survive_toml() -> None:
 
 
 def test_a_graph_stays_on_the_host_only_where_that_is_asked_for(communities: Graph) -> None:
-    assert place_graph(communities, recipe(), torch.device("cpu")) is communities
+    model = Model.build(communities, recipe(), seed=0)
+    assert model.place(communities, torch.device("cpu")) is communities
 
 
 @pytest.mark.gpu
@@ -265,7 +267,7 @@ def test_a_graph_on_the_host_gives_the_batches_of_one_on_the_device(communities:
     methods = []
     for storage in ("host", "device"):
         settings = recipe(sampling__storage=storage, train__precision="fp32")
-        placed = place_graph(communities, settings, device)
+        placed = Model.build(communities, settings, seed=0).place(communities, device)
         assert (placed.device.type == "cuda") == (storage == "device")
         method = make_method(replace(communities), settings)
         cast(torch.nn.Module, method).to(device)

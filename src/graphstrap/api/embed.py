@@ -34,7 +34,7 @@ from graphstrap.nn.methods.instant import append_columns
 from graphstrap.nn.methods.semi_supervised import training_labels
 from graphstrap.nn.model import Model, class_names
 from graphstrap.ops.memory import free_memory
-from graphstrap.train.batches import Prefetcher, make_sampler, place_graph, sampler_flags
+from graphstrap.train.batches import Prefetcher, make_sampler, sampler_flags
 from graphstrap.train.parallel.exchange import Exchange, PartGatherer
 from graphstrap.train.parallel.part_batches import PartSampler
 from graphstrap.train.parallel.workers import ALONE, Workers
@@ -166,7 +166,7 @@ def sampled_inference(
         sampler: Sampler = PartSampler(prepared, settings.by_hop(), exchange, **sampler_flags(model.recipe))
         fill = PartGatherer(prepared, exchange, device=device, num_hot=settings.hot_nodes).fill
     else:
-        placed = place_graph(prepared, model.recipe, device)
+        placed = model.place(prepared, device)
         sampler, fill = make_sampler(placed, model.recipe), Gatherer(placed, device=device).fill
     nodes = torch.arange(prepared.num_nodes) if nodes is None else nodes.cpu()
     chunks = list(torch.split(nodes, settings.batch_size))

@@ -122,7 +122,8 @@ class Embedder:
             This estimator, fitted.
         """
         model, reasons = self.build(graph, start_from=start_from, announce=announce)
-        check_parts(graph, model.recipe, workers)
+        if isinstance(graph, Part) or not workers.is_alone:
+            check_parts(graph, model.recipe, workers)
         prepared = model.prepare(graph)  # what can fail has mostly failed before the folder appears
         folder = None
         if run is not None and workers.is_first:

@@ -27,7 +27,7 @@ from graphstrap.nn.methods import Method
 from graphstrap.nn.methods.semi_supervised import training_labels
 from graphstrap.nn.model import Model
 from graphstrap.run.folder import INSTANT_FILE, Run
-from graphstrap.train.batches import BatchMaker, place_graph
+from graphstrap.train.batches import BatchMaker
 from graphstrap.train.console import can_be_watched
 from graphstrap.train.log import MetricsSink
 from graphstrap.train.loop import Evaluate, TrainingJob, train_together
@@ -101,7 +101,7 @@ def train_models(
                     model.save(run.folder)
         return [[] for _ in models]
     learned = with_labels_to_learn(training_graphs(prepared, recipe.data.training_graphs), models[0])
-    placed = place_graph(learned, recipe, device)
+    placed = models[0].place(learned, device)
     jobs = []
     for model, run in zip(models, runs, strict=True):
         model.module.to(device)

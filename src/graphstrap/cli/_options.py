@@ -103,12 +103,11 @@ def load_graph_of(
     Graphs in `loaded` are not loaded again: runs that leave out different folds of the labels share one.
     """
     from graphstrap.io.source import Source
-    from graphstrap.train.parallel.partition import load_for
 
     source, loaded = Source.from_dict(run.info["source"], run=run.folder), {} if loaded is None else loaded
     whole = replace(source, fold=None, options=source.options.of_a_run())
     if whole not in loaded:
-        loaded[whole] = whole.load() if workers is None or workers.is_alone else load_for(whole, workers)
+        loaded[whole] = whole.load() if workers is None else whole.load(workers.rank, workers.size)
     graph = loaded[whole]
     if not graph.has_fingerprint(run.info["graph"]["fingerprint"]):
         note(f"note: the graph has changed since {run.folder} was trained; this is the graph as it is now", quiet=quiet)

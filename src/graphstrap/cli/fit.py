@@ -71,7 +71,6 @@ def fit(
     from graphstrap.run.recipe import Recipe, load_recipe
     from graphstrap.run.settings import parse_settings
     from graphstrap.train.log import make_sinks
-    from graphstrap.train.parallel.partition import load_for
     from graphstrap.train.parallel.workers import is_worker, joined, num_restarts
 
     if context.args:
@@ -114,7 +113,7 @@ def fit(
     with joined(on) as several:
         quiet = quiet or not several.is_first
         mirrors = make_sinks(send_to or [] if several.is_first else [])
-        graph = load_for(where, several)
+        graph = where.load(several.rank, several.size)
 
         def announce(chosen: Recipe, reasons: list[str]) -> None:
             for line in (*_describe(graph, chosen.encoder.name), *(f"  {reason}" for reason in reasons)):

@@ -21,7 +21,6 @@ def resume(
     from graphstrap.io.source import Source
     from graphstrap.ops import resolve_device
     from graphstrap.run.folder import Run
-    from graphstrap.train.parallel.partition import load_for
     from graphstrap.train.parallel.workers import joined
 
     folds, seeds = fold_folders(folder), seed_folders(folder)
@@ -39,8 +38,8 @@ def resume(
         if folds:
             resume_folds(folder, progress=progress)
         elif seeds:
-            resume_seeds(folder, load_for(source, several), progress=progress, workers=several)
+            resume_seeds(folder, source.load(several.rank, several.size), progress=progress, workers=several)
         else:
-            Embedder.resume(folder, load_for(source, several), progress=progress, workers=several)
+            Embedder.resume(folder, source.load(several.rank, several.size), progress=progress, workers=several)
     if several.is_first:
         print(f"{folder}: trained {runs[0].recipe.train.steps} steps{o.last_loss(runs)}")

@@ -236,7 +236,7 @@ class Graph(Movable):
     @cached_property
     def targets(self) -> Tensor:
         """(E,) destination of each edge."""
-        return torch.repeat_interleave(torch.arange(self.num_nodes, device=self.device), self.in_degrees)
+        return torch.repeat_interleave(self.indptr.diff().long())
 
     @cached_property
     def graph_starts(self) -> Tensor:

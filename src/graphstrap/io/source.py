@@ -20,6 +20,7 @@ from graphstrap.io.columns import TableOptions, choose_edge_columns, open_tables
 from graphstrap.io.database import Connection, connect, open_table
 from graphstrap.io.datasets import load
 from graphstrap.io.ids import NodeIds, load_ids
+from graphstrap.io.parts import is_parts, open_part, read_parts_info
 from graphstrap.io.prepare import Layout
 from graphstrap.io.readers import find_reader
 from graphstrap.io.tables import edges_of, read_layout, read_tables
@@ -76,13 +77,28 @@ class Source:
         if self.dataset is not None and self.options != TableOptions():
             raise InputError("column options and --directed go with --edges, not with a dataset")
 
-    def load(self) -> Graph:
+    def load(self, worker: int = 0, num_workers: int = 1) -> Graph:
+        """The graph; of one that is in parts, the part of this worker."""
         self._check_files()
         if self.dataset is None:
             graph = read_tables(str(self.edges), self.nodes, options=self.options)
+        elif is_parts(self.dataset):
+            return self._load_part(worker, num_workers)
         else:
             graph = load(self.dataset)
         return graph if self.fold is None else self.fold(graph)
+
+    def _load_part(self, worker: int, num_workers: int) -> Graph:
+        path = str(self.dataset)
+        if self.fold is not None:
+            raise InputError("a fold is of all labels, and no worker has all of a graph in parts: take the whole store")
+        num_parts = read_parts_info(path).num_parts
+        if num_parts != num_workers:
+            raise InputError(
+                f"{path} has {num_parts} parts, one for each worker, and there are {num_workers}: give --workers "
+                f"{num_parts}, or partition it anew"
+            )
+        return open_part(path, worker)
 
     def load_new(
         self, edges: str, nodes: str | None, *, ignore_unknown_nodes: bool = False, ignore_columns: tuple[str, ...] = ()

@@ -95,7 +95,7 @@ def read_tables(
         feature_names=layout.feature_names,
         class_names=layout.class_names,
         node_types=layout.node_types,
-        num_nodes=layout.num_nodes,
+        num_nodes=layout.type_offsets[-1],
         type_offsets=layout.type_offsets,
         **edge_fields,
         **fields,
@@ -127,7 +127,14 @@ def prepare_tables(
         report("mapping ids", 0.0)
         load_ids(edge_columns, node_columns)
         layout = read_layout(
-            edge_columns, node_columns, NodeIds(connection), options=options, kept=builder, job=job, report=report
+            edge_columns,
+            node_columns,
+            NodeIds(connection),
+            options=options,
+            kept=builder,
+            chunk_bytes=job.chunk_bytes,
+            max_edges=job.max_edges,
+            report=report,
         )
         for name in ("edge_ids", "node_ids", "ids_by_type"):
             connection.execute(f"DROP TABLE IF EXISTS {name}")
@@ -172,7 +179,8 @@ def read_layout(
     *,
     options: TableOptions,
     kept: InMemory | StoreBuilder | None = None,
-    job: PrepareOptions | None = None,
+    chunk_bytes: int = 1 << 28,
+    max_edges: int = 1 << 21,
     report: Report = lambda stage, fraction: None,
     can_name_ends: bool = True,
 ) -> Layout:
@@ -182,9 +190,9 @@ def read_layout(
         edges, nodes: the tables; copies of them are read in slices.
         ids: of the rows of the nodes table, or of all nodes.
         kept: where arrays are put; memory unless given.
-        job: how large slices may be.
+        chunk_bytes, max_edges: how much of nodes and of edges to read at a time.
     """
-    kept, job = kept or InMemory(), job or PrepareOptions()
+    kept = kept or InMemory()
     layout = Layout(edges.table.name, directed=options.directed, edge_column_names=edges.numbers)
     layout.num_ids_in_both = count_doubtful_ids(edges, nodes)
     node_code = edge_code = None
@@ -206,15 +214,15 @@ def read_layout(
         if row is not None:
             raise values.bad_cell(edges.table, edges.type, row=row, wanted="an edge type: fix the cell")
     if nodes is None:
-        layout.type_offsets, step = (0, ids.count), job.chunk_bytes // 512
+        layout.type_offsets, step = (0, ids.count), chunk_bytes // 512
         for begin in range(0, ids.count, step):
             kept.append("ids", ids.read(begin, begin + step))
         layout.node_arrays, layout.raw_features = {"ids": [kept.appended("ids")]}, [None]
     else:
-        _read_nodes(layout, nodes, node_code, ids, kept, job.chunk_bytes, report)
+        _read_nodes(layout, nodes, node_code, ids, kept, chunk_bytes, report)
     readers, names = edge_readers(edges), list[str]()
     (num_rows,) = fetch_one(edges.table.connection, "SELECT count(*) FROM edge_ids")
-    for rows, _, end in edges.table.slices(max(1, job.max_edges // (1 + len(edges.numbers))), num_rows):
+    for rows, _, end in edges.table.slices(max(1, max_edges // (1 + len(edges.numbers))), num_rows):
         arrays = read_rows(rows, readers)
         names = list(arrays)
         for name, array in arrays.items():

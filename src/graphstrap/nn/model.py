@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.graph.many import training_graphs
-from graphstrap.nn.encoders.edges import KnownEdges, edge_size
+from graphstrap.nn.encoders.edges import KnownEdges
 from graphstrap.nn.features import FeatureTransform, id_numbers
 from graphstrap.nn.methods import Method, build_method
 from graphstrap.nn.methods.instant import HopColumns, InstantSettings
@@ -24,6 +24,7 @@ from graphstrap.run.folder import MODEL_FILE, load_state, load_tensors, save_ten
 from graphstrap.run.recipe import Recipe, parse_recipe
 
 FORMAT_VERSION = 1
+_MOST_OF_MEMORY = 0.6  # of what a GPU has free: what a graph may take before it stays on the host
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -35,7 +36,7 @@ class Model:
     seed: int
     own_features: HopColumns | None = None  # columns beside the embedding
     num_nodes: int = 0  # of the graph it was trained on
-    edge_size: int = 0  # how many numbers its edges have, see `encoders.edge_size`
+    edge_size: int = 0  # how many numbers the encoder reads of each edge
     num_classes: int = 0  # likewise, where the method learns from labels
     class_names: tuple[str, ...] = ()  # theirs
     node_ids: Tensor | None = None  # (N,) numbers made of their ids, where the method has a row for each node
@@ -54,7 +55,9 @@ class Model:
             structural_columns=data.structural_columns,
         )
         num_classes = graph.num_classes if recipe.method_class.learns_labels else 0
-        sizes = {"num_nodes": graph.num_nodes, "edge_size": edge_size(graph), "num_classes": num_classes}
+        edges = KnownEdges.of(graph) if recipe.encoder_class.reads_edges else None
+        edge_size = 0 if edges is None else edges.size
+        sizes = {"num_nodes": graph.num_nodes, "edge_size": edge_size, "num_classes": num_classes}
         if saved is not None:
             check_shapes(recipe, transform, saved[1], path=saved[0], **sizes)
         method = build_method(recipe, input_sizes=transform.output_sizes, seed=seed, **sizes)
@@ -66,7 +69,6 @@ class Model:
                     one.fit(prepared)
         names = class_names(graph) if num_classes else ()
         ids = None if method.has_encoder else _node_ids(graph)
-        edges = KnownEdges.of(graph) if recipe.encoder_class.reads_edges else None
         return cls(recipe, transform, method, seed, own, **sizes, class_names=names, node_ids=ids, edges=edges)
 
     def with_seed(self, seed: int) -> Model:
@@ -100,6 +102,18 @@ class Model:
         encoder = replace(self.recipe.encoder, own_features=before.own_features, own_hops=before.own_hops)
         recipe, own = replace(self.recipe, data=data, encoder=encoder), earlier.own_features
         return replace(model, recipe=recipe, transform=earlier.transform, own_features=own, edges=edges)
+
+    def place(self, prepared: Graph, device: torch.device) -> Graph:
+        """A prepared graph where it is to be read: on the device, or on the host where it would not fit or the recipe
+        says so. Without sampling it must be on the device."""
+        storage = self.recipe.sampling.storage
+        if not self.recipe.sampling.fan_outs:
+            return prepared.to(device).with_readable_features()
+        if device.type != "cpu" and storage != "device":
+            room = _MOST_OF_MEMORY * torch.cuda.mem_get_info(device)[0]
+            if storage == "host" or prepared.num_bytes > room:
+                return prepared
+        return prepared.to(device)
 
     def instantly(self, prepared: Graph) -> Model:
         """The model of method `instant` on the same features."""

@@ -125,9 +125,6 @@ def tensors_of(batch: Graph) -> list[Tensor]:
     return found + [tensor for block in batch.features for tensor in block_tensors(block)]
 
 
-# What of a GPU's free memory a graph may take before it stays on the host.
-_MOST_OF_MEMORY = 0.6
-
 Share = Callable[[Tensor], Tensor]
 
 
@@ -218,15 +215,3 @@ def sampler_flags(recipe: Recipe) -> dict[str, bool]:
     settings = recipe.sampling
     unbiased = settings.unbiased and not recipe.encoder_class.reads_edges
     return {"disjoint": settings.disjoint, "by_time": settings.by_time, "unbiased": unbiased}
-
-
-def place_graph(graph: Graph, recipe: Recipe, device: torch.device) -> Graph:
-    """The graph where training is to find it: on the device, or on the host where it would not fit or the recipe says
-    so. Without sampling it must be on the device."""
-    storage = recipe.sampling.storage
-    if not recipe.sampling.fan_outs:
-        return graph.to(device).with_readable_features()
-    is_on_device = device.type == "cpu" or storage == "device"
-    if is_on_device or (storage != "host" and graph.num_bytes <= _MOST_OF_MEMORY * torch.cuda.mem_get_info(device)[0]):
-        return graph.to(device)
-    return graph

@@ -19,14 +19,17 @@ import torch
 from torch import Tensor, nn
 
 from graphstrap.graph import Graph, View
+from graphstrap.graph.keep import child_seed
 from graphstrap.graph.many import GraphBatches
 from graphstrap.nn.methods import Method
 from graphstrap.ops.adamw import AdamW
 from graphstrap.ops.precision import computing_in, has_part_of_a_gpu, resolve_precision
 from graphstrap.run.recipe import Recipe, TrainRecipe
 from graphstrap.train.batches import Prefetcher
-from graphstrap.train.views import adaptive_specs, draw_seeds
+from graphstrap.train.views import adaptive_specs
 
+# Views draw from their own branch of a run's seed, apart from the initial weights.
+_VIEW_BRANCH = 1_000_003
 _WARMUP_STEPS = 3
 _MAX_LANES = 10
 
@@ -50,12 +53,12 @@ class EagerStep:
         self.device = next(self.method.parameters()).device
         self.precision = resolve_precision(recipe.train.precision, self.device)
 
-    def __call__(self, step: int) -> Result:
-        self.optimizer.rate = self.rate(step)
-        return self.run(draw_seeds(len(self.specs), seed=self.seed, step=step), step, self.batch(step))
-
-    def run(self, seeds: Any, step: int | Tensor, batch: Graph) -> Result:
-        """The step itself, for views of these seeds."""
+    def __call__(self, step: Any, seeds: Any = None) -> Result:
+        """Take a step. A capture gives its number and the seeds of its views as tensors, and sets the rate itself."""
+        batch = self.graph
+        if seeds is None:
+            seeds = draw_seeds(len(self.specs), seed=self.seed, step=step)
+            self.optimizer.rate, batch = self.rate(step), self.batch(step)
         self.method.train()
         views = [View(spec, seeds[index]) for index, spec in enumerate(self.specs)]
         with computing_in(self.precision, self.device):
@@ -83,6 +86,11 @@ class EagerStep:
             self.batches.close()
 
 
+def draw_seeds(num_views: int, *, seed: int, step: int) -> list[int]:
+    """The seeds of a training step's views. The same (seed, step) gives the same ones, resumed or not."""
+    return [child_seed(seed, _VIEW_BRANCH, step, index) for index in range(num_views)]
+
+
 def learning_rate_at(step: int, train: TrainRecipe) -> float:
     """Linear from 0 to the full rate over the warm-up, then along a half cosine down to 0 at the last step (the paper's
     appendix), or constant (most baselines)."""
@@ -103,8 +111,8 @@ def make_optimizer(module: nn.Module, recipe: Recipe) -> AdamW:
 class CapturedStep(EagerStep):
     """The same step as one CUDA graph. The first call captures, without moving any weight; every call replays."""
 
-    def __call__(self, step: int) -> Result:
-        return self._alone.replay(step)[0]
+    def __call__(self, step: Any, seeds: Any = None) -> Result:
+        return self._alone.replay(step)[0] if seeds is None else super().__call__(step, seeds)
 
     @cached_property
     def _alone(self) -> _Capture:
@@ -169,7 +177,7 @@ class _Capture:
         """A step on its own lane: what cuBLAS keeps for a stream must not be made in the capture."""
         lane.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(lane):
-            return self.steps[k].run(self._seeds[k], self._step, self.steps[k].graph)
+            return self.steps[k](self._step, self._seeds[k])
 
     def _fill(self, step: int) -> None:
         """Write what a step needs into the tensors that the capture reads."""

@@ -1,6 +1,6 @@
-"""Views of a graph: which seed each view of each step gets, and how strongly each edge and feature is perturbed.
+"""How strongly a view perturbs each edge and each feature, where that depends on how central nodes are.
 
-Adaptive probabilities are those of GCA (Zhu et al., Graph Contrastive Learning with Adaptive Augmentation, WWW 2021):
+The probabilities are those of GCA (Zhu et al., Graph Contrastive Learning with Adaptive Augmentation, WWW 2021):
 what matters less by a centrality c of nodes is dropped more often.
 
     edge u -> v:     s = log c(v)                        feature i:     s = log sum_u |x_ui| c(u)
@@ -24,17 +24,9 @@ from torch import Tensor
 from graphstrap.errors import InputError
 from graphstrap.graph import CLEAN, Graph, ViewSpec
 from graphstrap.graph.blocks import SparseMatrix, is_bag
-from graphstrap.graph.keep import child_seed
 from graphstrap.ops import propagate
 
-# Views draw from their own branch of a run's seed, apart from the initial weights.
-_VIEW_BRANCH = 1_000_003
 _TINY = 1e-8
-
-
-def draw_seeds(num_views: int, *, seed: int, step: int) -> list[int]:
-    """The seeds of a training step's views. The same (seed, step) gives the same ones, resumed or not."""
-    return [child_seed(seed, _VIEW_BRANCH, step, index) for index in range(num_views)]
 
 
 def adaptive_specs(

@@ -106,7 +106,7 @@ def test_node_types_have_their_own_weights_and_a_type_without_features_a_learned
 
 def test_target_gets_no_gradient_and_online_does() -> None:
     graph = make_random_graph(num_nodes=20, num_edges=60, seed=2)
-    h, t = make_gcn().encode_both(make_gcn(), graph, CLEAN)
+    h, t = make_gcn().encode_all([make_gcn()], graph, CLEAN)
     assert h.requires_grad
     assert not t.requires_grad
 
@@ -181,7 +181,7 @@ def test_a_linear_end_is_a_convolution_and_a_bias() -> None:
     inner = usual.layers[0](propagate(graph, CLEAN, project(graph, CLEAN, usual.input_weights[0])))
     expected = propagate(graph, CLEAN, inner @ usual.weights[0]) + 0.5
     torch.testing.assert_close(encoder(graph), expected, rtol=1e-4, atol=1e-5)
-    h, t = encoder.encode_both(encoder, graph, CLEAN)
+    h, t = encoder.encode_all([encoder], graph, CLEAN)
     torch.testing.assert_close(h, t)
     with pytest.raises(InputError, match="linear_end is a setting of gcn, not of gat"):
         Recipe().with_settings({"encoder.name": "gat", "encoder.linear_end": True})

@@ -13,7 +13,7 @@ import torch
 import graphstrap as gs
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
-from graphstrap.nn.encoders.edges import KnownEdges, edge_size
+from graphstrap.nn.encoders.edges import KnownEdges
 from graphstrap.nn.model import Model
 from same_graph import assert_same_graph, make_full_graph
 
@@ -48,11 +48,11 @@ def renamed(graph: Graph) -> Graph:
 def test_types_and_columns_go_by_name_and_others_are_left_out() -> None:
     graph = make_full_graph(seed=0)
     known = KnownEdges.of(graph)
-    assert known.size == edge_size(graph) == 5
+    assert known.size == 5
     assert known.matched(graph) is graph
     assert_same_graph(known.matched(renamed(graph)), graph)
     only_weights = KnownEdges(has_weights=True).matched(graph)
-    assert (only_weights.edge_types, only_weights.edge_columns, edge_size(only_weights)) == (None, None, 1)
+    assert (only_weights.edge_types, only_weights.edge_columns, KnownEdges.of(only_weights).size) == (None, None, 1)
     without = known.matched(replace(graph, edge_weights=None)).edge_weights
     assert without is not None
     assert bool((without == 1).all())

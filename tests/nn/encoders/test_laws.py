@@ -15,7 +15,7 @@ from torch import Tensor
 
 from graphstrap import ops
 from graphstrap.graph import CLEAN, Graph, View, ViewSpec
-from graphstrap.nn.encoders.edges import edge_size
+from graphstrap.nn.encoders.edges import KnownEdges
 from graphstrap.nn.methods import Blueprint, build_method
 from graphstrap.ops import _torch, _triton
 from graphstrap.ops._torch import kept_columns, kept_edges
@@ -52,7 +52,7 @@ def make_recipe(name: str, **more: object) -> Recipe:
 
 
 def make_encoder(name: str, graph: Graph) -> Any:
-    blueprint = Blueprint(make_recipe(name), graph.num_features, 0, edge_size=edge_size(graph))
+    blueprint = Blueprint(make_recipe(name), graph.num_features, 0, edge_size=KnownEdges.of(graph).size)
     return blueprint.make_encoder(torch.Generator().manual_seed(0))
 
 
@@ -201,7 +201,7 @@ def test_several_node_types_with_and_without_features(name: str) -> None:
 def test_both_networks_and_the_target_gets_no_gradient(name: str) -> None:
     graph = make_random_graph(num_nodes=20, num_edges=60, seed=2)
     online, target = make_encoder(name, graph), make_encoder(name, graph)
-    h, t = online.encode_both(target, graph, VIEW)
+    h, t = online.encode_all([target], graph, VIEW)
     assert h.requires_grad
     assert not t.requires_grad
     torch.testing.assert_close(h, t)
@@ -212,7 +212,8 @@ def test_both_networks_and_the_target_gets_no_gradient(name: str) -> None:
 def test_methods_train_it(name: str, method: str) -> None:
     graph = with_edge_data(make_communities(num_nodes=60, num_classes=3, seed=0))
     recipe = make_recipe(name, **{"method.name": method})
-    built = build_method(recipe, input_sizes=graph.num_features, seed=0, num_nodes=60, edge_size=edge_size(graph))
+    size = KnownEdges.of(graph).size
+    built = build_method(recipe, input_sizes=graph.num_features, seed=0, num_nodes=60, edge_size=size)
     loss, _ = built.loss(graph, [VIEW, View(VIEW.spec, 18)])
     torch.autograd.backward(loss)
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in built.online.parameters())

@@ -68,6 +68,6 @@ def test_it_serves_where_a_gcn_does() -> None:
     torch.autograd.backward(method.loss(graph, [CLEAN, CLEAN])[0])
     recalibrate_batch_norm(method.online, [graph])
     assert method.embed(graph).shape == (60, 8)
-    h, t = method.online.encode_both(method.target, graph, CLEAN)
+    h, t = method.online.encode_all([method.target], graph, CLEAN)
     assert h.requires_grad
     assert not t.requires_grad

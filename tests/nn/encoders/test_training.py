@@ -13,7 +13,7 @@ from conftest import make_communities
 import graphstrap as gs
 from graphstrap.cli._app import run
 from graphstrap.graph import Graph
-from graphstrap.nn.encoders.edges import edge_size
+from graphstrap.nn.encoders.edges import KnownEdges
 from graphstrap.nn.methods import build_method
 from graphstrap.nn.model import Model
 from graphstrap.run.recipe import Recipe
@@ -68,7 +68,7 @@ def test_a_model_that_reads_edges_is_saved_and_loaded(tmp_path: Path) -> None:
     model = Model.build(graph, recipe, seed=0)
     model.save(tmp_path)
     loaded = Model.load(tmp_path)
-    assert loaded.edge_size == edge_size(graph) == 2
+    assert loaded.edge_size == KnownEdges.of(graph).size == 2
     prepared = model.transform(graph)
     torch.testing.assert_close(loaded.method.embed(prepared), model.method.embed(prepared))
 
@@ -81,7 +81,7 @@ def run_steps(kind: type[EagerStep], name: str, device: str, precision: str) -> 
     graph = with_edge_columns(make_communities(num_nodes=300, num_classes=3, seed=0)).to(device)
     settings = settings_for(name, **{"train.steps": 40, "train.learning_rate": 0.01, "train.precision": precision})
     recipe = Recipe().with_settings(settings)
-    built = build_method(recipe, input_sizes=graph.num_features, seed=0, edge_size=edge_size(graph))
+    built = build_method(recipe, input_sizes=graph.num_features, seed=0, edge_size=KnownEdges.of(graph).size)
     method = built.to(device)
     step = kind(method, graph, recipe=recipe, seed=0)
     return [float(step(number)[0]) for number in range(1, 11)], method

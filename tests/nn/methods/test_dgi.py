@@ -74,7 +74,7 @@ def test_a_shuffled_view_equals_the_graph_with_its_feature_rows_permuted(masks: 
     encoder, other = make_gcn(), make_gcn(1)
     expected = encoder(permuted, View(ViewSpec(**masks), 17))  # type: ignore[arg-type]
     torch.testing.assert_close(encoder(graph, view), expected, rtol=1e-4, atol=1e-5)
-    h, t = encoder.encode_both(other, graph, view)
+    h, t = encoder.encode_all([other], graph, view)
     torch.testing.assert_close(h, encoder(graph, view), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(t, other(graph, view), rtol=1e-4, atol=1e-5)
     assert not torch.allclose(h, encoder(graph, View(ViewSpec(**masks), 17)))  # type: ignore[arg-type]

@@ -41,7 +41,7 @@ from graphstrap.train.parallel.part_batches import (
     check_parts,
     make_part_batches,
 )
-from graphstrap.train.parallel.partition import load_for, partition_graph
+from graphstrap.train.parallel.partition import partition_graph
 from graphstrap.train.parallel.training import SharedStep, train_in_parallel
 from graphstrap.train.parallel.workers import ALONE, Workers
 
@@ -104,7 +104,8 @@ def states_of_a_worker(workers: Workers, folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, (graph_name, _) in RECIPES.items():
         recipe = recipe_of(name)
-        part, whole = (load_for(Source(str(folder / f"{graph_name}.{kind}")), workers) for kind in ("parts", "store"))
+        sources = [Source(str(folder / f"{graph_name}.{kind}")) for kind in ("parts", "store")]
+        part, whole = (source.load(workers.rank, workers.size) for source in sources)
         share = None
         if recipe.sampling.roots == "owner":
             share = partial(by_part, part=open_part(folder / f"{graph_name}.parts", workers.rank))
@@ -257,8 +258,8 @@ def test_what_parts_cannot_do_is_refused(tmp_path: Path) -> None:
     write_both(tmp_path, "communities", 2)
     source = Source(str(tmp_path / "communities.parts"))
     with pytest.raises(InputError, match="has 2 parts, one for each worker, and there are 3: give --workers 2"):
-        load_for(source, Workers(0, 3))
-    part = load_for(source, Workers(0, 2))
+        source.load(0, 3)
+    part = source.load(0, 2)
     two = Workers(0, 2)
     for settings, said in (
         ({"sampling.fan_outs": []}, "sampled batches"),

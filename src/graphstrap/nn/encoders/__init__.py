@@ -64,12 +64,11 @@ class Encoder(nn.Module):
         """At least so many tensors are in a file of its weights: a check that costs nothing."""
         return 0
 
-    def encode_both(self, target: nn.Module, graph: Graph, view: View) -> tuple[Tensor, Tensor]:
-        """This encoder's embeddings of a view and another one's, which get no gradient."""
-        h = self(graph, view)
+    def encode_all(self, others: Sequence[nn.Module], graph: Graph, view: View) -> list[Tensor]:
+        """This encoder's embeddings of a view, and those of others like it, which get no gradient."""
+        h: Tensor = self(graph, view)
         with torch.no_grad():
-            t = target(graph, view)
-        return h, t
+            return [h, *(other(graph, view) for other in others)]
 
 
 def recalibrate_batch_norm(encoder: nn.Module, graphs: Iterable[Graph]) -> None:

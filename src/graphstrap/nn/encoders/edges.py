@@ -15,13 +15,9 @@ from graphstrap.graph import Graph
 from graphstrap.ops.once import once
 
 
-def edge_size(graph: Graph) -> int:
-    """How many numbers each edge has: its type, one of which is 1; its weight; its columns."""
-    return KnownEdges.of(graph).size
-
-
 def edge_inputs(graph: Graph, size: int) -> Tensor | None:
-    """(E, size) those numbers; None where an encoder was made for edges without any.
+    """(E, size) numbers of each edge: its type, one of which is 1; its weight; its columns. None where an encoder was
+    made for edges without any.
 
     Weights and columns go through asinh: near 0 they stay as they are, and 20,000 becomes 10.6, so that a column of
     large numbers does not drown the rest. No statistics are needed, which a sampled batch would not have.

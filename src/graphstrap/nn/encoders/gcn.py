@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -98,34 +98,28 @@ class GCN(Encoder):
         self.weight_standardization = weight_standardization
 
     def forward(self, graph: Graph, view: View = CLEAN) -> Tensor:
-        return _encode([self], graph, view)[0]
+        return self.encode_all([], graph, view)[0]
 
-    def encode_both(self, target: nn.Module, graph: Graph, view: View) -> tuple[Tensor, Tensor]:
-        """Two GCNs share each pass over edges and features."""
-        assert isinstance(target, GCN)
-        h, t = _encode([self, target], graph, view)
-        return h, t.detach()
+    def encode_all(self, others: Sequence[nn.Module], graph: Graph, view: View) -> list[Tensor]:
+        """GCNs of the same sizes share each pass over edges and features."""
+        encoders: list[Any] = [self, *others]
+        of_blocks = enumerate(zip(*(encoder.input_weights for encoder in encoders), strict=True))
+        blocks = [project_block(graph, view, weights, block) for block, weights in of_blocks]
+        tables = [join_blocks(of_encoder) for of_encoder in zip(*blocks, strict=True)]  # (N, D_1) each
+        for index in range(len(self.layers)):
+            if index:
+                tables = [h @ encoder.weight(index) for encoder, h in zip(encoders, tables, strict=True)]
+            if self.follows_edges:
+                tables = propagate_all(graph, view.masks, tables)
+                graph = graph.inner
+            inner = [_first_rows(h, graph.num_nodes) for h in tables]
+            tables = [encoder.layers[index](h, graph) for encoder, h in zip(encoders, inner, strict=True)]
+        return [tables[0], *(h.detach() for h in tables[1:])]
 
     def weight(self, index: int) -> Tensor:
         """The weight of a layer after the first, standardised where that is asked for."""
         weight = self.weights[index - 1]
         return standardize(weight) if self.weight_standardization else weight
-
-
-def _encode(encoders: Sequence[GCN], graph: Graph, view: View) -> list[Tensor]:
-    """The embeddings by each of one or two GCNs of the same sizes."""
-    of_blocks = enumerate(zip(*(encoder.input_weights for encoder in encoders), strict=True))
-    blocks = [project_block(graph, view, weights, block) for block, weights in of_blocks]
-    tables = [join_blocks(of_encoder) for of_encoder in zip(*blocks, strict=True)]  # (N, D_1) each
-    for index in range(len(encoders[0].layers)):
-        if index:
-            tables = [h @ encoder.weight(index) for encoder, h in zip(encoders, tables, strict=True)]
-        if encoders[0].follows_edges:
-            tables = propagate_all(graph, view.masks, tables)
-            graph = graph.inner
-        inner = [_first_rows(h, graph.num_nodes) for h in tables]
-        tables = [encoder.layers[index](h, graph) for encoder, h in zip(encoders, inner, strict=True)]
-    return tables
 
 
 def _first_rows(h: Tensor, number: int) -> Tensor:

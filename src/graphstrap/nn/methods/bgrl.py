@@ -94,7 +94,7 @@ class BGRL(Method):
 
     def bootstrap(self, batch: Graph, views: Sequence[View]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """The loss, and the online embeddings of both views."""
-        (h_1, t_1), (h_2, t_2) = (self.online.encode_both(self.target, batch, view) for view in views)  # (N, D) each
+        (h_1, t_1), (h_2, t_2) = (self.online.encode_all([self.target], batch, view) for view in views)  # (N, D) each
         q_1 = self.predictor(self.online_projector(batch.roots_of(h_1)))
         q_2 = self.predictor(self.online_projector(batch.roots_of(h_2)))
         z_1 = average_over_neighbours(batch, self.target_projector(batch.roots_of(t_1)), num_hops=self.target_hops)

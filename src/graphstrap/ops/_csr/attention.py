@@ -21,7 +21,7 @@ from torch import Tensor
 
 from graphstrap.graph import Graph, View
 from graphstrap.graph.blocks import SparseMatrix
-from graphstrap.ops._csr.products import Bag, Frame, best_form, frames_of, narrow, project
+from graphstrap.ops._csr.products import Bag, Frame, best_form, cut_frames, frames_of, narrow, project
 from graphstrap.ops._torch import Scores, apply, kept_columns, kept_edges, widened
 from graphstrap.ops.once import once
 
@@ -73,7 +73,7 @@ def _attend(graph: Graph, view: View, h: Tensor, scores: Scores, kind: Kind) -> 
 
 @once
 def _entries(graph: Graph, view: View) -> Directions:
-    (forward, backward), kept = frames_of(graph, kept_edges(graph, view))
+    (forward, backward), kept = cut_frames(frames_of(graph), kept_edges(graph, view))
     return _Entries(forward, kept, graph.num_edges), _Entries(backward, kept, graph.num_edges)
 
 

@@ -120,7 +120,7 @@ class Frame:
 @once
 def adjacency(graph: Graph, view: View, norm: str) -> tuple[Bag, Bag]:
     """The view's normalised adjacency and its transpose."""
-    frames, kept = frames_of(graph, kept_edges(graph, view))
+    frames, kept = cut_frames(frames_of(graph), kept_edges(graph, view))
     weights = [_entry_weights(graph, frame, kept) for frame in frames]
     if norm != "sum":
         degree = torch.segment_reduce(weights[0], "sum", offsets=frames[0].indptr, unsafe=True)
@@ -136,25 +136,26 @@ def adjacency(graph: Graph, view: View, norm: str) -> tuple[Bag, Bag]:
     return bags[0], bags[1]
 
 
-def frames_of(graph: Graph, kept: Tensor | None) -> tuple[tuple[Frame, Frame], Tensor | None]:
-    """The CSR of the kept edges and its transpose, with self-loops; and `kept`, where both still hold every edge.
+@once
+def frames_of(graph: Graph) -> tuple[Frame, Frame]:
+    """The CSR of a graph and its transpose, with self-loops."""
+    back, every_edge = graph.transpose, torch.arange(graph.num_edges, device=graph.device)
+    forward = _with_loops(graph.indptr, graph.indices, every_edge)
+    return forward, _with_loops(back.indptr, back.indices, back.edge_positions)
+
+
+def cut_frames(frames: tuple[Frame, Frame], kept: Tensor | None) -> tuple[tuple[Frame, Frame], Tensor | None]:
+    """Those of the kept edges; and `kept`, where both still hold every edge.
 
     On a CPU the dropped edges are cut out of the CSR first. On CUDA, where this serves only without Triton, they get
     weight 0, which keeps every shape static.
     """
-    forward, backward = _frames(graph)
-    if kept is not None:
-        kept = torch.cat([kept, kept.new_ones(1)])  # position E, where self-loops look, is always kept
-    if graph.device.type == "cpu" and kept is not None:
-        return (_cut(forward, kept), _cut(backward, kept)), None
-    return (forward, backward), kept
-
-
-@once
-def _frames(graph: Graph) -> tuple[Frame, Frame]:
-    back, every_edge = graph.transpose, torch.arange(graph.num_edges, device=graph.device)
-    forward = _with_loops(graph.indptr, graph.indices, every_edge)
-    return forward, _with_loops(back.indptr, back.indices, back.edge_positions)
+    if kept is None:
+        return frames, None
+    kept = torch.cat([kept, kept.new_ones(1)])  # position E, where self-loops look, is always kept
+    if kept.device.type == "cpu":
+        return (_cut(frames[0], kept), _cut(frames[1], kept)), None
+    return frames, kept
 
 
 def _with_loops(indptr: Tensor, indices: Tensor, positions: Tensor) -> Frame:
@@ -197,29 +198,24 @@ def propagate(graph: Graph, view: View, tables: Sequence[Tensor], norm: str) -> 
 
 def project(graph: Graph, view: View, weights: Sequence[Tensor], block: int) -> list[Tensor]:
     """(X o mask) W of every weight for one feature block; see `graphstrap.ops.project`."""
-    return [_project(graph, view, weight, block) for weight in weights]
-
-
-def _project(graph: Graph, view: View, weight: Tensor, block: int) -> Tensor:
-    num_columns = graph.num_features[block]
-    columns = kept_columns(view, num_columns=num_columns, block=block, device=weight.device)
+    num_columns, masks_elements = graph.num_features[block], view.spec.masks_features and view.spec.mask_elements
+    columns = kept_columns(view, num_columns=num_columns, block=block, device=weights[0].device)
     if columns is not None:
-        weight = weight * columns[:, None]  # (X o m) W = X (m o W)
-    features = best_form(graph, block, weight)
+        weights = [weight * columns[:, None] for weight in weights]  # (X o m) W = X (m o W)
+    features = best_form(graph, block, weights[0])
     if isinstance(features, Tensor):
-        if view.spec.masks_features and view.spec.mask_elements:
-            rows = global_rows(graph, block)[:, None]
-            every_column = torch.arange(num_columns, device=weight.device)[None, :]
-            kept = kept_elements(view, rows=rows, columns=every_column, num_columns=num_columns, block=block)
+        if masks_elements:
+            rows, every_column = global_rows(graph, block)[:, None], torch.arange(num_columns, device=features.device)
+            kept = kept_elements(view, rows=rows, columns=every_column[None], num_columns=num_columns, block=block)
             assert kept is not None
             features = features[:, :num_columns] * kept
-        filled = F.pad(weight, (0, 0, 0, features.shape[1] - num_columns))
-        return features @ filled.to(features.dtype)
+        room = (0, 0, 0, features.shape[1] - num_columns)
+        return [features @ F.pad(weight, room).to(features.dtype) for weight in weights]
     forward, backward = Bag.of(features), Bag.of(features.transpose)
-    if view.spec.masks_features and view.spec.mask_elements:
+    if masks_elements:
         rows, every_column = global_rows(graph, block)[features.rows], features.indices.long()
         kept = kept_elements(view, rows=rows, columns=every_column, num_columns=num_columns, block=block)
         assert kept is not None
         forward = replace(forward, values=features.values * kept)
         backward = replace(backward, values=forward.values[features.transpose_order])
-    return times(forward, backward, weight.to(product_dtype(weight)))
+    return [times(forward, backward, weight.to(product_dtype(weight))) for weight in weights]
