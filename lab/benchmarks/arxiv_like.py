@@ -27,8 +27,8 @@ from graphstrap.api.estimator import random_init
 from graphstrap.io.generate.arxiv import ARXIV_NODES, arxiv_like
 from graphstrap.ops import resolve_device
 from graphstrap.ops.memory import free_memory, parse_bytes
+from graphstrap_lab.reproduce.deadline import fit_or_go_on, training_seconds
 from graphstrap_lab.reproduce.memory import estimate_bytes, refusal
-from graphstrap_lab.reproduce.unfinished import fit_or_go_on, training_seconds
 from harness import RESULTS, Record, Row, now, run, within
 
 PROTOCOLS = ("adamw", "adamw-reference")

@@ -2,7 +2,7 @@
 
     python lab/benchmarks/mag_step.py --device cuda      # scale 1, results/mag_full.json: needs a GPU of about 140 GB
     python lab/benchmarks/mag_step.py --device cuda --scale 0.002 --columns 768 --roots 1024 128 16 --hidden-layers 2 \
-        --to lab/benchmarks/results/step_split_cuda.json           # the shares of 1, 8 and 64 GPUs, for projection.py
+        --to lab/benchmarks/results/step_split_cuda.json           # the shares of 1, 8 and 64 GPUs, for docs/scale.md
     python lab/benchmarks/mag_step.py --scale 0.0005 --steps 3 --roots 64       # whether it runs
 
 The graph is synthetic (`graphstrap.io.generate.mag`) and made on the device, where it stays. The recipe is `mag240m`:

@@ -22,12 +22,12 @@ from graphstrap.train import loop
 from graphstrap.train.batches import make_batches
 from graphstrap_lab.reproduce import mag
 from graphstrap_lab.reproduce.cells import Filling
+from graphstrap_lab.reproduce.deadline import training_seconds
 from graphstrap_lab.reproduce.ledger import Ledger
 from graphstrap_lab.reproduce.mag import NUM_LABELLED, labelled_parts, mag_recipe
 from graphstrap_lab.reproduce.render import to_markdown
 from graphstrap_lab.reproduce.reports import fill, make_report
 from graphstrap_lab.reproduce.tables import TABLES, Table
-from graphstrap_lab.reproduce.unfinished import training_seconds
 
 TINY = "mag-like-0.00005"
 FIGURES = [table for table in TABLES.values() if table.kind == "mag"]

@@ -2,8 +2,7 @@
 
 Strong masking is what makes short training pay, as long as there are enough columns and edges left to predict from. A
 node's own features beside its embedding help on most graphs; below 500 nodes, where a probe has few labels and training
-adds little, they count twice: a guard, not a gain on every graph. How the numbers were found: docs/LOG.md and
-lab/benchmarks/tune.py.
+adds little, they count twice: a guard, not a gain on every graph. How the numbers were found: docs/LOG.md.
 """
 
 from __future__ import annotations

@@ -1,16 +1,25 @@
-"""Stopping before a time limit: nothing is begun that is known to take longer than is left, and what is under way when
-the time is up is given up. Finished groups of cells are in the ledger by then."""
+"""Stopping before a time limit, and going on: nothing is begun that is known to take longer than is left, and what is
+under way when the time is up is given up. Finished groups of cells are in the ledger by then; long training lives in a
+run folder until it is done, and the next command goes on with it."""
 
 from __future__ import annotations
 
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
 from types import FrameType
+from typing import Any
 
+from graphstrap.api.estimator import Embedder
+from graphstrap.graph import Graph
+from graphstrap.run.folder import Run
 from graphstrap_lab.reproduce.ledger import Ledger
+
+Records = Sequence[Mapping[str, Any]]
 
 
 class TimeUpError(Exception):
@@ -53,3 +62,26 @@ def expected_seconds(ledger: Ledger, *, num_seeds: int, **cell: str) -> float:
 
 def _give_up(number: int, frame: FrameType | None) -> None:
     raise TimeUpError
+
+
+def fit_or_go_on(
+    estimator: Embedder, graph: Graph, *, folder: Path | None, progress: bool = False
+) -> tuple[Embedder, Records, bool]:
+    """The fitted estimator, what was logged in all sessions, and whether this was not the first of them.
+
+    The folder stays: whoever has noted the result removes it. None is for training that is not kept.
+    """
+    if folder is None or not folder.exists():
+        estimator.fit(graph, run=folder, source={"dataset": graph.name}, progress=progress)
+        return estimator, estimator.metrics_, False
+    run = Run.open(folder)
+    if not run.is_finished:
+        Embedder.resume(folder, graph, progress=progress)
+    return Embedder.load(folder, device=estimator.device), run.metrics(), True
+
+
+def training_seconds(records: Records) -> float:
+    """By the logged speed of all sessions."""
+    steps = [(now["step"] - before["step"], now) for before, now in pairwise([{"step": 0}, *records])]
+    seconds: float = sum(number / record["steps_per_second"] for number, record in steps if number > 0)
+    return round(seconds, 1)

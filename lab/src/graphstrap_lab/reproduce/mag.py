@@ -9,7 +9,7 @@ hidden). MAG240M itself is a store `mag240m.store` in $GRAPHSTRAP_DATA; `mag-lik
 any method ran on it (docs/generated.md), and what comes out on it is shown, whatever the order. There the MPNN is
 smaller than MAG240M's: two steps of messages, one for each hop of a sample, and half the widths. Training is fifty
 times shorter: how fast targets and averages follow, and what the auxiliary loss counts, was chosen for that on another
-such graph (lab/benchmarks/tune_mag.py).
+such graph (lab/benchmarks/results/tune_mag.jsonl).
 
 Without labels in training, an MLP on frozen embeddings, and labels that travel along edges:
 
@@ -49,10 +49,10 @@ from graphstrap.run.recipe import Recipe, load_recipe
 from graphstrap_lab.bench.measure import PeakMemory
 from graphstrap_lab.grid import Grid, difference_text, mean_text, to_csv
 from graphstrap_lab.reproduce.cells import MOST_HASHED_NODES, Filling, describe_cell
+from graphstrap_lab.reproduce.deadline import fit_or_go_on, training_seconds
 from graphstrap_lab.reproduce.ledger import Row, values_of
 from graphstrap_lab.reproduce.render import Asked, Report, plot_courses
 from graphstrap_lab.reproduce.run import Work
-from graphstrap_lab.reproduce.unfinished import fit_or_go_on, training_seconds
 from graphstrap_lab.reproduce.variants import FIRST_SUPERVISED, VARIANTS, changed_since, read_by, settings_digest
 
 STEPS, SYNTHETIC_STEPS, QUICK_STEPS = 50_000, 1_000, 20
