@@ -15,7 +15,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 
 def room_of(path: Path) -> str:
-    """`ops/_csr/bag.py` belongs to `ops`; the package's own `__init__` to ``."""
+    """`ops/_csr/products.py` belongs to `ops`; the package's own `__init__` to ``."""
     relative = path.relative_to(SOURCE)
     first = relative.parts[0]
     return first.removesuffix(".py") if first != "__init__.py" else ""

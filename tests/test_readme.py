@@ -26,7 +26,7 @@ def test_python_blocks_run(workplace: Path) -> None:
     for names in blocks:
         h = names["h"]
         assert isinstance(h, np.ndarray)
-        assert h.shape == (1797, 256 + 64)  # with columns of own features
+        assert h.shape == (1797, 256 + 4 * 64)  # with columns of own features, and of their averages over three hops
 
 
 def test_shell_blocks_run(workplace: Path) -> None:

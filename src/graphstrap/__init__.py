@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from graphstrap.api.ensemble import fit_seeds
     from graphstrap.api.estimator import (
         BGRL,
+        BGRLCCA,
         DGI,
         GCA,
         GMI,
@@ -57,7 +58,20 @@ if TYPE_CHECKING:
     from graphstrap.nn.encoders.from_pyg import add_encoder
     from graphstrap.run.recipe import Recipe, load_recipe
 
-__all__ = ["BGRL", "DGI", "GCA", "GMI", "GRACE", "MVGRL", "BarlowTwins", "DeepWalk", "Embedder", "Evaluation", "Graph"]
+__all__ = [
+    "BGRL",
+    "BGRLCCA",
+    "DGI",
+    "GCA",
+    "GMI",
+    "GRACE",
+    "MVGRL",
+    "BarlowTwins",
+    "DeepWalk",
+    "Embedder",
+    "Evaluation",
+    "Graph",
+]
 __all__ += [
     "InputError",
     "Instant",

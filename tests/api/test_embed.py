@@ -63,6 +63,7 @@ def test_what_an_encoder_never_saw_in_its_samples_it_does_not_see_in_embedding(c
         **SETTINGS,
         "encoder.name": "mpnn",
         "encoder.num_steps": 1,
+        "encoder.own_features": 0,
         "sampling.fan_outs": [0, 0],
         "sampling.relation_fan_outs": ["kept=1000,1000"],
     }
@@ -93,7 +94,7 @@ def test_files_hold_every_row_once(
     model = gs.BGRL(settings=settings, device="cpu").fit(communities)
     folder = tmp_path / "out"
     width = write_shards(model.model_, communities, folder, device=CPU, rows_per_shard=50, ending=ending, how=how)
-    assert width == 8 + own_features
+    assert width == 8 + 4 * own_features  # themselves, and over three hops
     expected = model.embed(communities)
     parts = sorted(folder.glob(f"part-?????.{ending}"))
     assert len(parts) == 3

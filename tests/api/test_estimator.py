@@ -114,13 +114,13 @@ def test_own_features_are_appended_and_saved(communities: gs.Graph, tmp_path: Pa
     plain = make_estimator().fit(communities).embed(communities)
     model = make_estimator(**{"encoder.own_features": 5}).fit(communities)
     h = model.embed(communities)
-    assert h.shape == (120, 8 + 5)
+    assert h.shape == (120, 8 + 4 * 5)  # themselves, and over three hops
     np.testing.assert_allclose(np.linalg.norm(h[:, :8], axis=1), 1, rtol=1e-5)
     unit = plain / np.linalg.norm(plain, axis=1, keepdims=True)
     np.testing.assert_allclose(h[:, :8], unit, rtol=1e-4, atol=1e-6)
     model.save(tmp_path)
     assert np.array_equal(gs.BGRL.load(tmp_path, device="cpu").embed(communities), h)
-    assert model.embed(make_communities(num_nodes=60, num_classes=3, seed=9)).shape == (60, 13)
+    assert model.embed(make_communities(num_nodes=60, num_classes=3, seed=9)).shape == (60, 28)
 
 
 def test_a_model_that_embeds_with_its_target_is_saved_and_resumed(communities: gs.Graph, tmp_path: Path) -> None:
@@ -203,6 +203,8 @@ def test_damaged_or_missing_models_give_one_sentence(communities: gs.Graph, tmp_
 OF_ANY_METHOD = {name: value for name, value in SETTINGS.items() if not name.startswith("method.")}
 NAMED = {
     "bgrl": gs.BGRL,
+    "bgrl-cca": gs.BGRLCCA,
+    "instant": gs.Instant,
     "grace": gs.GRACE,
     "gca": gs.GCA,
     "dgi": gs.DGI,

@@ -112,7 +112,7 @@ def test_recalibration_in_blocks_is_recalibration(monkeypatch: pytest.MonkeyPatc
 
 def test_unknown_encoders_are_refused() -> None:
     graph = make_random_graph(num_nodes=20, num_edges=30, seed=0)
-    with pytest.raises(InputError, match="full or sampled"):
+    with pytest.raises(InputError, match="embed full"):
         embed_layers(nn.Linear(2, 2), graph)
 
 

@@ -65,5 +65,5 @@ def test_what_cannot_be_predicted_is_said(communities: Graph) -> None:
     ]:
         with pytest.raises(InputError, match=words):
             predict_unlabelled(estimator.model_, replace(communities, labels=labels), **HOW)
-    with pytest.raises(InputError, match="bgrl learns no classes"):
+    with pytest.raises(InputError, match="bgrl-cca learns no classes"):
         classify(estimator.model_, communities, [0], device=torch.device("cpu"))

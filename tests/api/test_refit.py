@@ -157,7 +157,7 @@ def test_a_warm_start_says_how_features_are_really_prepared(communities: gs.Grap
     warm = make_estimator(**asked).fit(communities, start_from=first, run=tmp_path / "run")
     assert (warm.recipe_.encoder.own_features, warm.recipe_.data.feature_scaling) == (3, "column")
     assert warm.recipe_.train.steps == 5
-    assert warm.embed(communities).shape == (120, 8 + 3)
+    assert warm.embed(communities).shape == (120, 8 + 4 * 3)
     assert gs.BGRL.load(tmp_path / "run").recipe_ == warm.recipe_
 
 

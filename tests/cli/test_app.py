@@ -42,7 +42,7 @@ def plugins(monkeypatch: pytest.MonkeyPatch) -> dict[str, EntryPoint]:
     """The verbs of other packages; none at first."""
     found: dict[str, EntryPoint] = {}
     monkeypatch.setitem(VERBS.__dict__, "_plugins", found)
-    monkeypatch.setattr(VERBS, "_loaded", dict(VERBS._loaded))
+    monkeypatch.setattr(VERBS, "_loaded", {name: verb for name, verb in VERBS._loaded.items() if VERBS.is_own(name)})
     return found
 
 

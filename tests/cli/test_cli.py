@@ -218,8 +218,9 @@ def test_evaluate_says_what_to_do_where_raw_features_are_better(
     tables = ["--edges", str(tmp_path / "edges.csv"), "--nodes", str(tmp_path / "nodes.csv")]
     for weight, is_drowned in (("0.01", True), ("100", False)):
         folder = str(tmp_path / weight)
-        own = ["--set", "encoder.own_features=40", "--set", f"encoder.own_weight={weight}"]
-        assert run(["fit", *tables, "--run", folder, *FAST, *own]) == 0
+        own = ["encoder.own_features=40", "encoder.own_hops=0", f"encoder.own_weight={weight}"]
+        settings = [word for setting in own for word in ("--set", setting)]
+        assert run(["fit", *tables, "--run", folder, *FAST, *settings]) == 0
         capsys.readouterr()
         assert run(["evaluate", folder, "--runs", "3"]) == 0
         text = capsys.readouterr().err
@@ -281,7 +282,7 @@ def test_verbs_of_a_run_say_that_its_tables_have_moved(tmp_path: Path, capsys: p
 @pytest.mark.distributed
 def test_demo_compares_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = output(capsys, "demo", "--steps", "10", "--picture", tmp_path / "map.png", "--json")
-    assert set(result) == {"dataset", "raw", "random_init", "bgrl", "seconds"}
+    assert set(result) == {"dataset", "raw", "random_init", "instant", "default", "seconds"}
     assert result["dataset"] == "stdlib"
     assert 50 < result["raw"] < 75
     assert (tmp_path / "map.png").stat().st_size > 10_000

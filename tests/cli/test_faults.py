@@ -22,6 +22,7 @@ from graphstrap.cli._app import run
 from graphstrap.cli.fit import supervise
 from graphstrap.io.database import one_line_errors
 from graphstrap.io.files import read_lines
+from graphstrap.run.folder import INSTANT_FILE
 
 NUM_KILLS = int(os.environ.get("GRAPHSTRAP_KILLS", "2"))
 COMMAND = [sys.executable, "-m", "graphstrap"]
@@ -150,7 +151,7 @@ def test_a_disk_that_fills_up_keeps_the_last_good_checkpoint(tmp_path: Path) -> 
     assert text.count("\n") == 1
     assert "cannot be written: File too large" in text
     names = {path.name for path in (tmp_path / "run").iterdir()}
-    assert names == {"run.json", "recipe.toml", "metrics.jsonl", "run.lock", "checkpoint.safetensors"}
+    assert names == {"run.json", "recipe.toml", "metrics.jsonl", "run.lock", "checkpoint.safetensors", INSTANT_FILE}
     process = start([*COMMAND, "resume", str(tmp_path / "run"), "--quiet"])  # there is room again
     before = written(tmp_path / "run")
     wait_until(lambda: written(tmp_path / "run") != before)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from graphstrap.graph import keep as fingerprint
-from graphstrap.graph.keep import fingerprint_of
+from graphstrap.graph import views as fingerprint
+from graphstrap.graph.views import fingerprint_of
 
 IDS = np.arange(7)
 TENSORS = [torch.arange(8), torch.arange(12.0).reshape(4, 3), torch.arange(5).to(torch.bfloat16)]

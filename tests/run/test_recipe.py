@@ -79,7 +79,7 @@ def test_files_of_before_hold_the_settings_of_all_methods() -> None:
     assert parse_recipe(text, origin="old.toml").method.temperature == 0.2
     with pytest.raises(InputError, match=r"no setting 'method\.temperatur'; did you mean 'method\.temperature'"):
         parse_recipe(text.replace("temperature", "temperatur"), origin="old.toml")
-    with pytest.raises(InputError, match="target_decay is a setting of bgrl, semi-supervised, not of grace"):
+    with pytest.raises(InputError, match="target_decay is a setting of bgrl, bgrl-cca, semi-supervised, not of grace"):
         parse_recipe(text, origin="old.toml").with_settings({"method.target_decay": 0.5})
 
 
@@ -100,11 +100,11 @@ def test_gca_has_a_centrality_unless_it_is_said_to_have_none() -> None:
         ({"encoder.name": "gat", "encoder.bias": False}, "encoder.bias is a setting of gcn, mean-pooling, not of gat"),
         (
             {"method.name": "grace", "method.embed_with": "target"},
-            "method.embed_with is a setting of bgrl, semi-supervised, not of grace",
+            "method.embed_with is a setting of bgrl, bgrl-cca, semi-supervised, not of grace",
         ),
         (
             {"method.name": "grace", "method.target_hops": 1},
-            "method.target_hops is a setting of bgrl, semi-supervised, not of grace",
+            "method.target_hops is a setting of bgrl, bgrl-cca, semi-supervised, not of grace",
         ),
         ({"method.name": "deepwalk", "encoder.name": "gat"}, "no encoder"),
         (

@@ -148,7 +148,7 @@ def states_equal(one: Method, other: Method) -> bool:
     return all(torch.equal(a, b) for a, b in pairs)
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if METHODS.get(name).takes_samples])
+@pytest.mark.parametrize("name", [m for m in METHODS if METHODS.get(m).takes_samples and METHODS.get(m).is_trained])
 @pytest.mark.parametrize("disjoint", [False, True])
 def test_every_method_that_can_learns_from_batches(communities: Graph, name: str, disjoint: bool) -> None:
     negatives = {"method__num_negatives": 8} if name in ("grace", "gca") else {}

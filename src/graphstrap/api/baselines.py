@@ -25,7 +25,7 @@ from graphstrap.errors import InputError
 from graphstrap.evaluation.registry import Evaluation, find_protocol
 from graphstrap.evaluation.task import Index, Split, Task, run_generator
 from graphstrap.graph import Graph
-from graphstrap.graph.keep import child_seed
+from graphstrap.graph.views import child_seed
 from graphstrap.nn.features import FeatureTransform
 from graphstrap.nn.methods.label_propagation import propagate_labels
 from graphstrap.nn.methods.supervised import SupervisedSettings, fit_supervised

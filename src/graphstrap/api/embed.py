@@ -28,7 +28,7 @@ from graphstrap.errors import InputError
 from graphstrap.evaluation.probe import fit_probe
 from graphstrap.graph import Graph
 from graphstrap.graph.graph import check_is_graph
-from graphstrap.graph.keep import child_seed
+from graphstrap.graph.views import child_seed
 from graphstrap.io.parts import Part
 from graphstrap.nn.methods.instant import append_columns
 from graphstrap.nn.methods.semi_supervised import training_labels

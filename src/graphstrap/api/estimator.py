@@ -39,7 +39,7 @@ from graphstrap.run.folder import (
 from graphstrap.run.recipe import Recipe, load_recipe
 from graphstrap.run.settings import checked_seed
 from graphstrap.train.log import MetricsSink
-from graphstrap.train.parallel.part_batches import check_parts
+from graphstrap.train.parallel.part_batches import check_shared
 from graphstrap.train.parallel.workers import ALONE, Workers
 
 Announce = Callable[[Recipe, list[str]], None]
@@ -123,7 +123,7 @@ class Embedder:
         """
         model, reasons = self.build(graph, start_from=start_from, announce=announce)
         if isinstance(graph, Part) or not workers.is_alone:
-            check_parts(graph, model.recipe, workers)
+            check_shared(graph, model.recipe, workers)
         prepared = model.prepare(graph)  # what can fail has mostly failed before the folder appears
         folder = None
         if run is not None and workers.is_first:
@@ -417,6 +417,14 @@ class BGRL(_OneMethod, method="bgrl"):
         if method != self.method:
             self._refuse(f"gs.BGRL was asked to train {method}", method)
         return recipe, settings
+
+
+class BGRLCCA(_OneMethod, method="bgrl-cca"):
+    """BGRL with decorrelated columns, the method of `default`. Arguments and methods are those of `Embedder`.
+
+    Example:
+        >>> h = gs.BGRLCCA(seed=0).fit(graph).embed(graph)
+    """
 
 
 class Instant(_OneMethod, method="instant"):

@@ -19,8 +19,8 @@ from graphstrap.evaluation.protocols import check_labels_for, evaluate
 from graphstrap.graph import Graph
 from graphstrap.graph.blocks import SparseMatrix, sample_rows
 from graphstrap.graph.graph import check_is_graph
-from graphstrap.graph.keep import child_seed
 from graphstrap.graph.many import training_graphs
+from graphstrap.graph.views import child_seed
 from graphstrap.io.parts import Part
 from graphstrap.nn.encoders import recalibrate_batch_norm
 from graphstrap.nn.methods import Method

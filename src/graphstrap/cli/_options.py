@@ -107,7 +107,10 @@ def load_graph_of(
     source, loaded = Source.from_dict(run.info["source"], run=run.folder), {} if loaded is None else loaded
     whole = replace(source, fold=None, options=source.options.of_a_run())
     if whole not in loaded:
-        loaded[whole] = whole.load() if workers is None else whole.load(workers.rank, workers.size)
+        if workers is None or workers.is_alone:
+            loaded[whole] = whole.load()
+        else:
+            loaded[whole] = whole.load_for(workers.rank, workers.size)
     graph = loaded[whole]
     if not graph.has_fingerprint(run.info["graph"]["fingerprint"]):
         note(f"note: the graph has changed since {run.folder} was trained; this is the graph as it is now", quiet=quiet)

@@ -22,7 +22,7 @@ def evaluate(
     runs: Annotated[
         int | None, Option(help="Number of random splits [default: 5; links: 1].", min=1, show_default=False)
     ] = None,
-    baselines: Annotated[bool, Option(help="Also evaluate raw features and an untrained encoder.")] = True,
+    baselines: Annotated[bool, Option(help="Also evaluate raw features, an untrained encoder and instant.")] = True,
     refit: Annotated[
         bool, Option(help="links: train anew without the hidden edges, or use the run's encoder, which saw them.")
     ] = True,

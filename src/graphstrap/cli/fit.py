@@ -113,7 +113,7 @@ def fit(
     with joined(on) as several:
         quiet = quiet or not several.is_first
         mirrors = make_sinks(send_to or [] if several.is_first else [])
-        graph = where.load(several.rank, several.size)
+        graph = where.load_for(several.rank, several.size)
 
         def announce(chosen: Recipe, reasons: list[str]) -> None:
             for line in (*_describe(graph, chosen.encoder.name), *(f"  {reason}" for reason in reasons)):

@@ -38,8 +38,8 @@ def resume(
         if folds:
             resume_folds(folder, progress=progress)
         elif seeds:
-            resume_seeds(folder, source.load(several.rank, several.size), progress=progress, workers=several)
+            resume_seeds(folder, source.load_for(several.rank, several.size), progress=progress, workers=several)
         else:
-            Embedder.resume(folder, source.load(several.rank, several.size), progress=progress, workers=several)
+            Embedder.resume(folder, source.load_for(several.rank, several.size), progress=progress, workers=several)
     if several.is_first:
         print(f"{folder}: trained {runs[0].recipe.train.steps} steps{o.last_loss(runs)}")

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphstrap.graph.keep import hash32
+from graphstrap.graph.views import hash32
 
 Move = Callable[[Tensor], Tensor]
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from graphstrap.errors import InputError
 from graphstrap.graph import edge_list
 from graphstrap.graph.blocks import Block, Features, Movable, SparseMatrix, block_tensors, readable, row_starts
-from graphstrap.graph.keep import fingerprint_of
+from graphstrap.graph.views import fingerprint_of
 
 SPLITS = ("train", "val", "test")
 NODE_FIELDS, EDGE_FIELDS = ("labels", "node_times"), ("edge_types", "edge_weights", "edge_times", "edge_columns")

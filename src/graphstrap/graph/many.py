@@ -25,7 +25,7 @@ from torch import Tensor
 from graphstrap.errors import InputError
 from graphstrap.graph.blocks import Features, SparseMatrix, row_starts, take_rows
 from graphstrap.graph.graph import EDGE_FIELDS, NODE_FIELDS, Graph, Splits, check_is_graph
-from graphstrap.graph.keep import child_seed, hash32
+from graphstrap.graph.views import child_seed, hash32
 
 # Batches draw from their own branch of a run's seed, apart from views and initial weights.
 _BATCH_BRANCH = 1_000_033

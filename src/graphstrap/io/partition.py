@@ -43,7 +43,7 @@ from graphstrap.graph.blocks import (
     sample_rows,
 )
 from graphstrap.graph.graph import EDGE_FIELDS
-from graphstrap.graph.keep import hash32
+from graphstrap.graph.views import hash32
 from graphstrap.io.arrays import dtype_name
 from graphstrap.io.parts import MAX_PARTS, PART_FILE, PART_FORMAT, PARTS_FILE, PARTS_FORMAT, digest_of, part_name
 from graphstrap.io.store_format import Report, StoreBuilder, build_store, describe, edge_columns

@@ -3,7 +3,7 @@
     parts.json            what there is to know of the whole, how it was cut, the checksum of every part's `part.json`
     part_of.npy           (N,) the part of each node: one byte, or two from 257 parts on
     hot.npy               the nodes that most edges come from, the busiest first
-    sample.T.npy          the feature rows of node type T that statistics are made from (`scaled.sample_rows`)
+    sample.T.npy          the feature rows of node type T that statistics are made from (`blocks.sample_rows`)
     part-00000/           the first part: `part.json` and
         nodes             its nodes, by their numbers in the whole store, which they keep
         indptr, indices   the edges into them; `indices` are numbers of the whole store too

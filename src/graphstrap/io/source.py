@@ -14,7 +14,7 @@ from torch import Tensor
 from graphstrap.errors import InputError, UnknownNodesError
 from graphstrap.graph import Graph, Splits
 from graphstrap.graph.blocks import dense
-from graphstrap.graph.keep import hash32
+from graphstrap.graph.views import hash32
 from graphstrap.io.arrays import Array
 from graphstrap.io.columns import TableOptions, choose_edge_columns, open_tables
 from graphstrap.io.database import Connection, connect, open_table
@@ -77,19 +77,19 @@ class Source:
         if self.dataset is not None and self.options != TableOptions():
             raise InputError("column options and --directed go with --edges, not with a dataset")
 
-    def load(self, worker: int = 0, num_workers: int = 1) -> Graph:
-        """The graph; of one that is in parts, the part of this worker."""
+    def load(self) -> Graph:
         self._check_files()
         if self.dataset is None:
             graph = read_tables(str(self.edges), self.nodes, options=self.options)
-        elif is_parts(self.dataset):
-            return self._load_part(worker, num_workers)
         else:
             graph = load(self.dataset)
         return graph if self.fold is None else self.fold(graph)
 
-    def _load_part(self, worker: int, num_workers: int) -> Graph:
-        path = str(self.dataset)
+    def load_for(self, worker: int, num_workers: int) -> Graph:
+        """What a worker is to train on: the graph, or its own part where that is in parts."""
+        path = self.dataset
+        if path is None or not is_parts(path):
+            return self.load()
         if self.fold is not None:
             raise InputError("a fold is of all labels, and no worker has all of a graph in parts: take the whole store")
         num_parts = read_parts_info(path).num_parts

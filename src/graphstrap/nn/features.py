@@ -31,7 +31,7 @@ from graphstrap.graph.blocks import (
     is_large,
     sample_rows,
 )
-from graphstrap.graph.keep import child_seed, hash32
+from graphstrap.graph.views import child_seed, hash32
 from graphstrap.ops import propagate
 
 _NUM_HOPS = 16

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphstrap.graph import Graph, View
-from graphstrap.graph.keep import Probability, child_seed, drop_threshold, hash32, keep
+from graphstrap.graph.views import Probability, child_seed, drop_threshold, hash32, keep
 
 
 class Scores(NamedTuple):

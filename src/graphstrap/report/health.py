@@ -4,7 +4,7 @@
     collapsed     spread below 0.05: nodes are all alike; or an effective rank below 2 or 3 % of the columns
     shrinking     the effective rank ends below a third of its highest value after the first quarter of the log
     undertrained  a quarter or more of the loss's whole fall came in the last third of the steps; or hardly any fall
-    nothing added an untrained encoder does as well by the labels, or as well as so few test nodes can tell
+    nothing added what needs no training does as well by the labels, or as well as so few test nodes can tell
     unfinished    the run was cut
 
 Pure functions of the records; thresholds are constants below.
@@ -25,13 +25,13 @@ SHRUNK_TO = 1 / 3
 LATE_FALL_SHARE = 0.25
 LEAST_FALL = 0.02  # of the first loss
 MAX_GROWTH = 100.0  # of the mean length
-LEAST_GAIN = 0.5  # points above an untrained encoder
+LEAST_GAIN = 0.5  # points above what needs no training
 NUM_ERRORS = 2.0  # standard errors that a gain must exceed to be told from chance
 
 
 @dataclass(frozen=True)
 class Gain:
-    """Points by which embeddings beat an untrained encoder.
+    """Points by which embeddings beat the better of those that need no training, an untrained encoder's and instant's.
 
         error = sqrt(100^2 p (1 - p) / n + s^2)    p: the mean of both accuracies, n: test nodes, s: over splits
 
@@ -43,6 +43,7 @@ class Gain:
     points: float
     error: float
     num_tested: int
+    over: str = "an untrained encoder"
 
     @property
     def is_chance(self) -> bool:
@@ -140,10 +141,10 @@ def find_undertraining(records: Records) -> Finding | None:
 def find_no_gain(gain: Gain | None) -> Finding | None:
     if gain is None or gain.points >= LEAST_GAIN:
         return None
-    text = f"Training added nothing that the labels can see: {_signed(gain.points)} points against an untrained encoder"
+    text = f"Training added nothing that the labels can see: {_signed(gain.points)} points against {gain.over}"
     text += f", which on {gain.num_tested:,} test nodes cannot be told from none." if gain.is_chance else "."
     advice = (
-        "The labels may not follow the graph, or an untrained encoder finds them already: compare with raw features "
+        "The labels may not follow the graph, or they can be found without training: compare with raw features "
         "below. Where those are better, let a node's own columns count more: --set encoder.own_weight=4. Otherwise try "
         "a lower train.learning_rate, or another recipe."
     )
@@ -160,10 +161,10 @@ def praise(logs: Sequence[Records], embedding_size: int, gain: Gain | None, *, o
     if ranks:
         found.append(f"the embedding uses {ranks[-1]:.0f} of its {embedding_size} dimensions")
     if gain is not None and gain.is_chance:
-        points = f"on {gain.num_tested:,} test nodes it cannot be told apart from an untrained encoder"
+        points = f"on {gain.num_tested:,} test nodes it cannot be told apart from {gain.over}"
         found.append(f"{points} ({_signed(gain.points)} points)")
     elif gain is not None:
-        found.append(f"it beats an untrained encoder by {gain.points:.1f} points")
+        found.append(f"it beats {gain.over} by {gain.points:.1f} points")
     return f"{of}: {_enumerate(found)}." if found else "The run is finished; it logged nothing to judge it by."
 
 

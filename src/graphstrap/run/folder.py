@@ -35,7 +35,7 @@ from torch import Tensor, nn
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
-from graphstrap.graph.keep import fingerprint_of
+from graphstrap.graph.views import fingerprint_of
 from graphstrap.io import files
 from graphstrap.ops.adamw import AdamW
 from graphstrap.run.environment import describe_environment, describe_git

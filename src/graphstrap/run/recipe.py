@@ -69,7 +69,7 @@ class DataRecipe:
 @dataclass(frozen=True)
 class ViewsRecipe:
     """Augmentation of the two views. With a `centrality`, edges and features that matter less by it are dropped more
-    often, each with at most `max_drop_prob` (see `train/views.py`); `gca` takes "pagerank" where none is named."""
+    often, each with at most `max_drop_prob` (see `train/centrality.py`); `gca` takes "pagerank" where none is named."""
 
     edge_drop_probs: tuple[float, float] = setting((0.3, 0.3), low=0.0, high=1.0)
     feature_mask_probs: tuple[float, float] = setting((0.2, 0.2), low=0.0, high=1.0)

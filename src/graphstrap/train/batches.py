@@ -15,7 +15,7 @@ from torch import Tensor
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.graph.blocks import block_tensors
-from graphstrap.graph.keep import child_seed
+from graphstrap.graph.views import child_seed
 from graphstrap.run.recipe import Recipe
 from graphstrap.train.sampling.draw import permuted
 from graphstrap.train.sampling.sampler import Sampler

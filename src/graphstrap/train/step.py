@@ -19,14 +19,14 @@ import torch
 from torch import Tensor, nn
 
 from graphstrap.graph import Graph, View
-from graphstrap.graph.keep import child_seed
 from graphstrap.graph.many import GraphBatches
+from graphstrap.graph.views import child_seed
 from graphstrap.nn.methods import Method
 from graphstrap.ops.adamw import AdamW
 from graphstrap.ops.precision import computing_in, has_part_of_a_gpu, resolve_precision
 from graphstrap.run.recipe import Recipe, TrainRecipe
 from graphstrap.train.batches import Prefetcher
-from graphstrap.train.views import adaptive_specs
+from graphstrap.train.centrality import adaptive_specs
 
 # Views draw from their own branch of a run's seed, apart from the initial weights.
 _VIEW_BRANCH = 1_000_003

@@ -14,7 +14,7 @@ from graphstrap.graph import CLEAN, Graph, View, ViewSpec
 from graphstrap.nn.methods import build_method
 from graphstrap.nn.methods.grace import GRACE, draw_negatives, info_nce
 from graphstrap.run.recipe import Recipe
-from graphstrap.train.views import adaptive_specs
+from graphstrap.train.centrality import adaptive_specs
 
 Array = np.ndarray[Any, Any]
 CPU = torch.device("cpu")

@@ -38,7 +38,7 @@ from graphstrap.train.loop import TrainingJob
 from graphstrap.train.parallel import part_batches
 from graphstrap.train.parallel.part_batches import (
     by_part,
-    check_parts,
+    check_shared,
     make_part_batches,
 )
 from graphstrap.train.parallel.partition import partition_graph
@@ -105,7 +105,7 @@ def states_of_a_worker(workers: Workers, folder: Path) -> dict[str, Any]:
     for name, (graph_name, _) in RECIPES.items():
         recipe = recipe_of(name)
         sources = [Source(str(folder / f"{graph_name}.{kind}")) for kind in ("parts", "store")]
-        part, whole = (source.load(workers.rank, workers.size) for source in sources)
+        part, whole = (source.load_for(workers.rank, workers.size) for source in sources)
         share = None
         if recipe.sampling.roots == "owner":
             share = partial(by_part, part=open_part(folder / f"{graph_name}.parts", workers.rank))
@@ -258,8 +258,8 @@ def test_what_parts_cannot_do_is_refused(tmp_path: Path) -> None:
     write_both(tmp_path, "communities", 2)
     source = Source(str(tmp_path / "communities.parts"))
     with pytest.raises(InputError, match="has 2 parts, one for each worker, and there are 3: give --workers 2"):
-        source.load(0, 3)
-    part = source.load(0, 2)
+        source.load_for(0, 3)
+    part = source.load_for(0, 2)
     two = Workers(0, 2)
     for settings, said in (
         ({"sampling.fan_outs": []}, "sampled batches"),
@@ -268,11 +268,11 @@ def test_what_parts_cannot_do_is_refused(tmp_path: Path) -> None:
         ({"encoder.name": "gat", "encoder.batch_norm_statistics": "recalibrated"}, "set it to running"),
     ):
         with pytest.raises(InputError, match=said):
-            check_parts(part, recipe_of("merged").with_settings(settings), two)
+            check_shared(part, recipe_of("merged").with_settings(settings), two)
     with pytest.raises(InputError, match="start as many as parts"):
-        check_parts(part, recipe_of("merged"), ALONE)
+        check_shared(part, recipe_of("merged"), ALONE)
     with pytest.raises(InputError, match="this one is whole"):
-        check_parts(make_graph("communities"), recipe_of("by owner"), two)
+        check_shared(make_graph("communities"), recipe_of("by owner"), two)
     with pytest.raises(InputError, match="--seeds trains"):
         fit_seeds(Embedder(recipe=recipe_of("merged")), part, seeds=range(2), workers=two)
 

@@ -20,7 +20,7 @@ from graphstrap.evaluation.protocols import evaluate_many
 from graphstrap.evaluation.registry import Evaluation
 from graphstrap.graph import Graph
 from graphstrap.graph.blocks import SparseMatrix
-from graphstrap.graph.keep import fingerprint_of
+from graphstrap.graph.views import fingerprint_of
 from graphstrap.nn.methods.skip_gram import with_features
 from graphstrap.ops import resolve_device
 from graphstrap.ops.memory import free_memory, held_by_others

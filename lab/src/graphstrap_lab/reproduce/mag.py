@@ -40,7 +40,7 @@ from graphstrap.api.embed import prepare, sampled_inference
 from graphstrap.api.estimator import Embedder
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
-from graphstrap.graph.keep import child_seed
+from graphstrap.graph.views import child_seed
 from graphstrap.io.datasets import MAG_LIKE, load
 from graphstrap.nn.methods.label_propagation import propagate_labels
 from graphstrap.nn.methods.supervised import SupervisedSettings, fit_supervised

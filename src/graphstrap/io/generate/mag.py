@@ -30,7 +30,7 @@ from graphstrap.graph import Graph, Splits
 from graphstrap.graph.blocks import row_starts
 from graphstrap.graph.csr import count_columns, neighbour_means, transposed_ranges
 from graphstrap.graph.edge_list import Cleaning
-from graphstrap.graph.keep import hash32
+from graphstrap.graph.views import hash32
 from graphstrap.io.generate.mag_plan import (
     FIRST_YEAR,
     NUM_CLASSES,

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphstrap.graph.keep import child_seed, hash32
+from graphstrap.graph.views import child_seed, hash32
 
 # Drawing without a generator: every draw is a hash of what it is for, so any part of a graph can be made alone.
 #

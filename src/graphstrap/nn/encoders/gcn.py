@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from graphstrap.errors import InputError
 from graphstrap.graph import CLEAN, Graph, View
-from graphstrap.graph.keep import child_seed, hash32
+from graphstrap.graph.views import child_seed, hash32
 from graphstrap.nn.encoders import Encoder
 from graphstrap.ops import (
     batch_norm_prelu,

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from graphstrap.errors import InputError
 from graphstrap.graph import CLEAN, Graph, View
-from graphstrap.graph.keep import child_seed
+from graphstrap.graph.views import child_seed
 from graphstrap.nn.encoders import Encoder
 from graphstrap.run.recipe import ENCODERS, METHODS, MethodSettings, Recipe
 

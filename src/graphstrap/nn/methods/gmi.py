@@ -33,7 +33,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphstrap.graph import CLEAN, Graph, View
-from graphstrap.graph.keep import hash32
+from graphstrap.graph.views import hash32
 from graphstrap.nn.encoders.gcn import GCN, bilinear_weight, convolve, only_gcn, project_features
 from graphstrap.nn.methods import Blueprint, Method, MethodSettings, Stats
 from graphstrap.ops import bias_prelu, propagate

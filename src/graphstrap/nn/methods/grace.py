@@ -42,7 +42,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphstrap.graph import Graph, View
-from graphstrap.graph.keep import child_seed, hash32
+from graphstrap.graph.views import child_seed, hash32
 from graphstrap.nn.encoders.gcn import glorot
 from graphstrap.nn.methods import Blueprint, Method, MethodSettings, Stats
 from graphstrap.ops import linear, log_total_others

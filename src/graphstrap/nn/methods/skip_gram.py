@@ -42,7 +42,7 @@ from torch import Tensor, nn
 from graphstrap.errors import InputError
 from graphstrap.graph import CLEAN, Graph, View
 from graphstrap.graph.blocks import SparseMatrix
-from graphstrap.graph.keep import hash32
+from graphstrap.graph.views import hash32
 from graphstrap.nn.methods import Blueprint, Method, MethodSettings, Stats
 from graphstrap.ops.once import once
 from graphstrap.run.recipe import METHODS

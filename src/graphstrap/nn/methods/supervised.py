@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from graphstrap.graph import CLEAN, Graph, View, ViewSpec
 from graphstrap.graph.blocks import Block, Features, SparseMatrix
-from graphstrap.graph.keep import child_seed, drop_threshold, keep
+from graphstrap.graph.views import child_seed, drop_threshold, keep
 from graphstrap.nn.encoders.gcn import glorot
 from graphstrap.ops import propagate
 from graphstrap.run.recipe import ENCODERS

@@ -88,10 +88,15 @@ def by_part(roots: Tensor, *, part: Part) -> Tensor:
     return roots[taken_by == part.number]
 
 
-def check_parts(part: Graph, recipe: Recipe, workers: Workers) -> None:
+def check_shared(part: Graph, recipe: Recipe, workers: Workers) -> None:
     """Whether these workers can train this recipe on this graph, which may be in parts."""
     if not isinstance(part, Part):
-        if recipe.sampling.roots == "owner" and workers.size > 1:
+        if not recipe.sampling.fan_outs:
+            raise InputError(
+                "several workers share the roots of sampled batches: give --set sampling.fan_outs=[10,10], or one "
+                "worker"
+            )
+        if recipe.sampling.roots == "owner":
             raise InputError("sampling.roots=owner is for graphs in parts, and this one is whole: set it to turn")
         return
     if part.num_parts != workers.size:

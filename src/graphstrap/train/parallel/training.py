@@ -30,7 +30,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.io.parts import Part
 from graphstrap.nn.methods import Method
@@ -50,14 +49,9 @@ def train_in_parallel(
 ) -> list[dict[str, Any]]:
     """Train one model by several workers, each of which calls this. Only the first one's run, sinks and evaluation
     count."""
-    if not workers.is_alone:
-        if not recipe.sampling.fan_outs:
-            raise InputError(
-                "several workers share the roots of sampled batches: give --set sampling.fan_outs=[10,10], or one "
-                "worker"
-            )
-        if not (isinstance(graph, Part) and recipe.method_class.learns_labels):  # no worker knows yet who has labels
-            check_roots(graph, recipe, workers)
+    no_worker_knows_all_labels = isinstance(graph, Part) and recipe.method_class.learns_labels
+    if not workers.is_alone and not no_worker_knows_all_labels:
+        check_roots(graph, recipe, workers)
     if not workers.is_first:
         job = replace(job, evaluate=None, sinks=())
     job = replace(job, run=SharedRunFolder(job.run, workers))

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
-from graphstrap.graph.keep import LOW_32_BITS, child_seed, hash32, mix
+from graphstrap.graph.views import LOW_32_BITS, child_seed, hash32, mix
 
 GOLDEN = 0x9E3779B9
 _NUM_ROUNDS = 6

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from graphstrap.graph import Graph
-from graphstrap.graph.keep import child_seed
+from graphstrap.graph.views import child_seed
 from graphstrap.ops._triton.launch import IS_AVAILABLE, launch
 from graphstrap.train.sampling.draw import NOT_FOUND
 

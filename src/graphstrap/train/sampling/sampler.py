@@ -26,7 +26,7 @@ from torch import Tensor
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
-from graphstrap.graph.keep import child_seed
+from graphstrap.graph.views import child_seed
 from graphstrap.ops._triton.launch import IS_AVAILABLE
 from graphstrap.train.sampling import draw_triton
 from graphstrap.train.sampling.draw import (

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphstrap.graph.keep import child_seed, drop_threshold, hash32, keep, mix
+from graphstrap.graph.views import child_seed, drop_threshold, hash32, keep, mix
 
 seeds = st.integers(0, 2**63 - 1)
 

@@ -15,7 +15,7 @@ from graphstrap.io.networkx import to_networkx
 from graphstrap.nn.methods import build_method
 from graphstrap.ops._torch import kept_columns, kept_edges
 from graphstrap.run.recipe import Recipe
-from graphstrap.train.views import CENTRALITIES, adaptive_specs, eigenvector_centrality, pagerank
+from graphstrap.train.centrality import CENTRALITIES, adaptive_specs, eigenvector_centrality, pagerank
 
 
 def test_pagerank_equals_networkx() -> None:
