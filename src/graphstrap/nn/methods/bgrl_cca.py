@@ -8,8 +8,7 @@
 
 The two terms are those of CCA-SSG (Zhang et al., From Canonical Correlation Analysis to Self-supervised Graph Neural
 Networks, NeurIPS 2021). Bootstrapping alone may say one thing in many columns; a probe does not mind, but cosine,
-k-means and few labels do. It buys what negatives buy a contrastive method, linear in the nodes: docs/default-recipe.md
-has the figures.
+k-means and few labels do. It is to buy what negatives buy a contrastive method, linear in the nodes.
 
 Cost of a step: BGRL's and time O(N D^2), memory O(N D). Of several workers each decorrelates over its own roots.
 """
