@@ -26,7 +26,12 @@ ROOT = Path(__file__).parent.parent
 METHODS = {
     "BGRL": ("bgrl", "bgrl", ("bgrl",), "The one to start with: linear cost, no negatives, few settings."),
     "Instant": ("instant", "instant", (), "At once, without training; what a trained embedding must beat."),
-    "BGRL with decorrelated columns": ("bgrl_cca", "bgrl-cca", (), "What `default` trains: columns that say different things."),
+    "BGRL with decorrelated columns": (
+        "bgrl_cca",
+        "bgrl-cca",
+        (),
+        "What `default` trains.",
+    ),
     "GRACE and GCA": ("grace", "grace", ("grace", "gca"), "As a yardstick on small graphs; GCA with adaptive views."),
     "DGI": ("dgi", "dgi", ("dgi",), "Linear cost like BGRL's and one network; needs features that differ."),
     "GMI": ("gmi", "gmi", ("gmi",), "To compare with the paper's tables; sees the whole graph at every step."),
