@@ -172,3 +172,9 @@ def test_python_m_runs_the_program() -> None:
 if __name__ == "__main__":
     VERBS.__dict__["_plugins"] = {}
     SNAPSHOT.write_text(all_help(), encoding="utf-8")
+
+
+def test_a_second_table_of_edges_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for second in (["--edges", "b.csv"], ["--edges=b.csv"]):
+        assert run(["fit", "--edges", "a.csv", *second, "--run", "unused"]) == 2
+        assert "--edges is given twice: write the files into one" in capsys.readouterr().err

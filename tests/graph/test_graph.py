@@ -12,6 +12,7 @@ from conftest import make_random_graph
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 
 edge_lists = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=60)
@@ -182,3 +183,29 @@ def test_a_graph_on_its_own_device_is_itself() -> None:
     graph = make_random_graph(num_nodes=20, num_edges=50, seed=0)
     assert graph.to("cpu") is graph
     assert graph.to("meta").device.type == "meta"
+
+
+@pytest.mark.parametrize("wrong", [-5, 2**40])
+def test_labels_that_are_no_classes_are_refused(wrong: int) -> None:
+    with pytest.raises(InputError, match=f"from 0 up, or -1 for none, got {wrong}"):
+        Graph.from_edges([0, 1], [1, 2], labels=[0, 1, wrong])
+    assert Graph.from_edges([0, 1], [1, 2], labels=[0, 1, -1]).labels is not None
+
+
+def test_features_of_one_type_are_x() -> None:
+    with pytest.raises(InputError, match="give x= for nodes of one type"):
+        Graph.from_edges([0, 1], [1, 2], features=torch.zeros(3, 2))
+
+
+def test_a_table_of_pandas_keeps_its_names_and_its_columns_of_yes_and_no() -> None:
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"b": [1.0, 2.0, 3.0], "a": [True, False, True]})
+    graph = Graph.from_edges([0, 1], [1, 2], x=table)
+    assert graph.feature_names == ("b", "a")
+    assert graph.x is not None
+    assert graph.x.to_dense().tolist() == [[1.0, 1.0], [2.0, 0.0], [3.0, 1.0]]
+    fixed = np.eye(3, dtype=np.float32)
+    fixed.flags.writeable = False
+    assert Graph.from_edges([0, 1], [1, 2], x=fixed).num_features == (3,)
+    with pytest.raises(InputError, match="x must be numbers, got 'red'"):
+        Graph.from_edges([0, 1], [1, 2], x=table.assign(a=["red", "green", "blue"]))

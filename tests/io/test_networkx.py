@@ -125,7 +125,7 @@ def _path(nodes: dict[int, dict[str, Any]]) -> networkx.Graph:
         (_path({0: {}, 1: {"size": 1}}), {"feature": "x"}, "choose from size"),
         (_path({0: {}, 1: {"x": [1.0]}}), {}, "node 0 lacks the attribute 'x'"),
         (_path({0: {"x": [1.0, 2.0]}, 1: {"x": [1.0]}}), {}, "different lengths"),
-        (_path({0: {"x": "long"}, 1: {"x": "short"}}), {}, "must be numbers"),
+        (_path({0: {"x": "long"}, 1: {"x": "short"}}), {"feature": "x"}, "must be numbers"),
         (_path({0: {"label": 1}, 1: {"label": "one"}}), {}, "the same everywhere"),
         (_path({0: {}, 1: {}}), {"weight": "length"}, "no edge has the attribute 'length'"),
     ],
@@ -140,3 +140,21 @@ def test_features_are_numpy_rows_that_networkx_can_write() -> None:
     vector = next(iter(made.nodes.values()))["x"]
     assert isinstance(vector, np.ndarray)
     assert vector.shape == (7,)
+
+
+def test_a_layout_is_one_number_among_others(caplog: pytest.LogCaptureFixture) -> None:
+    """Gephi and Pajek write the place of a node in a picture as x and y."""
+    made = networkx.path_graph(3)
+    for node in made:
+        made.nodes[node].update(x=float(node), income=10.0 * node, city="Bern", label=node % 2)
+    graph = from_networkx(made)
+    assert graph.feature_names == ("income", "x")
+    assert graph.x is not None
+    assert graph.x.to_dense().tolist() == [[0.0, 0.0], [10.0, 1.0], [20.0, 2.0]]
+    assert graph.labels is not None
+    assert "no features: city" in caplog.text
+    for node in made:
+        made.nodes[node]["x"] = [1.0, float(node)]
+    caplog.clear()
+    assert from_networkx(made).num_features == (2,)
+    assert "no features: city, income" in caplog.text

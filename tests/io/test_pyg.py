@@ -99,7 +99,7 @@ def test_hetero_data_from_elsewhere() -> None:
     data["a", "to", "b"].edge_index = torch.tensor([[0, 1], [2, 0]])
     data["a", "to", "b"].edge_attr = torch.tensor([[1.0], [2.0]])
     data["b", "near", "b"].edge_index = torch.tensor([[0], [1]])
-    graph = from_pyg(data)
+    graph = from_pyg(data, directed=True)
     assert graph.node_types == ("a", "b")
     assert graph.type_offsets == (0, 2, 5)
     assert graph.edge_type_names == ("a|to|b", "b|near|b")
@@ -138,3 +138,18 @@ def test_what_is_no_graph_is_refused(data: Any, complaint: str) -> None:
 def test_ids_may_be_a_list_of_names() -> None:
     graph = from_pyg(Data(edge_index=torch.tensor([[0], [1]]), ids=["one", "two"]))
     assert np.array_equal(graph.external_ids, np.array(["one", "two"]))
+
+
+def test_edges_that_nothing_leads_back_from_get_reverses(caplog: pytest.LogCaptureFixture) -> None:
+    data = HeteroData()
+    data["user"].num_nodes, data["item"].num_nodes = 2, 3
+    data["user", "buys", "item"].edge_index = torch.tensor([[0, 0, 1], [0, 1, 2]])
+    graph = from_pyg(data)
+    assert graph.edge_type_names == ("user|buys|item", "reverse_user|buys|item")
+    assert graph.num_edges == 6
+    assert "every edge gets its reverse, as there is none of user-buys-item" in caplog.text
+    assert from_pyg(data, directed=True).num_edges == 3
+    data["item", "rev_buys", "user"].edge_index = data["user", "buys", "item"].edge_index.flip(0)
+    caplog.clear()
+    assert from_pyg(data).num_edges == 6
+    assert not caplog.text

@@ -290,3 +290,14 @@ def test_a_bad_parquet_column_is_named(tmp_path: Path, edges: Path) -> None:
     check(fail(edges, text), "'zip'", "'007'", "row 1", "t.parquet", "--ignore-columns zip")
     holes = write_parquet(tmp_path / "h.parquet", "SELECT unnest(['a','b','c']) AS id, unnest([1, NULL, 3]) AS x")
     check(fail(edges, holes), "'x'", "empty", "row 2", "h.parquet")
+
+
+def test_a_label_that_names_every_row_is_no_class(tmp_path: Path) -> None:
+    """Gephi calls what it shows of a node its label."""
+    edges, nodes = tmp_path / "edges.csv", tmp_path / "nodes.csv"
+    edges.write_text("source,target\n" + "".join(f"u{i},u{i + 1}\n" for i in range(99)))
+    nodes.write_text("id,label,kind\n" + "".join(f"u{i},name {i},{i % 2}\n" for i in range(100)))
+    with pytest.raises(InputError, match="100 different values in 100 rows, so it is a name and no class: leave the"):
+        read_tables(str(edges), str(nodes))
+    options = TableOptions(label="kind", ignore_columns=("label",))
+    assert read_tables(str(edges), str(nodes), options=options).num_classes == 2

@@ -226,3 +226,19 @@ def test_communities_are_found_beside_features_that_are_noise() -> None:
         for columns in ("missing", "always")
     )
     assert always > missing + 10
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1e-9, 1.0, 1e9])
+def test_the_unit_of_a_column_makes_no_difference(unit: float) -> None:
+    x = torch.rand(40, 3, generator=torch.Generator().manual_seed(0))
+    x[:, 2] = 0.1  # says nothing in any unit
+    graph = make_random_graph(num_nodes=40, num_edges=80, seed=0)
+
+    def scaled(table: torch.Tensor) -> torch.Tensor:
+        given = graph.with_features(table)
+        found = FeatureTransform.fit(given, scaling="column", structural_size=8)(given).x
+        assert isinstance(found, torch.Tensor)
+        return found
+
+    torch.testing.assert_close(scaled(unit * x)[:, :2], scaled(x)[:, :2], rtol=1e-4, atol=1e-5)
+    assert scaled(unit * x)[:, 2].abs().max() < 1e-5

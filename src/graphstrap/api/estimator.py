@@ -122,8 +122,7 @@ class Embedder:
             This estimator, fitted.
         """
         model, reasons = self.build(graph, start_from=start_from, announce=announce)
-        if isinstance(graph, Part) or not workers.is_alone:
-            check_shared(graph, model.recipe, workers)
+        _check_workers(workers, graph, model.recipe)
         prepared = model.prepare(graph)  # what can fail has mostly failed before the folder appears
         folder = None
         if run is not None and workers.is_first:
@@ -201,6 +200,7 @@ class Embedder:
         """
         folder = Run.open(Path(run))
         estimator, model = cls.of_run(folder, graph)
+        _check_workers(workers, graph, model.recipe)
         on, prepared = resolve_device(estimator.device), model.prepare(graph)
         [records] = train_models([model], graph, prepared, [folder], device=on, progress=progress, workers=workers)
         estimator.learned(model, records)
@@ -512,6 +512,11 @@ def _defaults(estimator: type[Embedder]) -> dict[str, Any]:
     """The arguments of `__init__` with their defaults."""
     parameters = list(inspect.signature(estimator.__init__).parameters.values())[1:]
     return {one.name: one.default for one in parameters}
+
+
+def _check_workers(workers: Workers, graph: Graph, recipe: Recipe) -> None:
+    if isinstance(graph, Part) or not workers.is_alone:
+        check_shared(graph, recipe, workers)
 
 
 def _frames_of_this_package() -> int:

@@ -23,6 +23,7 @@ _NUMBER_THE_NODES = (
     "number the nodes from 0 up and give their names as ids=..., or read a table with names in it by gs.read_tables"
 )
 _NUMBER_THE_CLASSES = "number the classes from 0 up, -1 for none, and give their names as class_names=..."
+MOST_CLASSES = 1 << 24
 _NUMBER_THE_TYPES = "number the types from 0 up and give their names as edge_type_names=..."
 _NAMES_ELSEWHERE = {"y": "labels", "edge_attr": "edge_columns", "weight": "edge_weights"}
 
@@ -164,7 +165,11 @@ def as_numbers(name: str, values: Any, *, fix: str, dtype: torch.dtype | None = 
     if isinstance(values, Tensor):
         return torch.as_tensor(values, dtype=dtype)
     try:
-        array = np.array(values) if hasattr(values, "to_numpy") else np.asarray(values)  # that of pandas is read-only
+        array = np.asarray(values)
+        if array.dtype == object and all(kind.kind in "biuf" for kind in getattr(values, "dtypes", [array.dtype])):
+            array = np.asarray(values.astype(float))  # a table with columns of numbers and of yes and no
+        if not array.flags.writeable:  # as that of pandas is
+            array = array.copy()
     except (ValueError, TypeError, RuntimeError) as error:
         raise InputError(f"{name} must have as many numbers in each row as in the first: fill in the others") from error
     if array.dtype.kind not in "biuf":
@@ -191,7 +196,11 @@ def as_labels(values: Any) -> Tensor:
     wrong = labels[labels != labels.trunc()] if labels.is_floating_point() else labels[:0]  # as NaN is
     if len(wrong):
         raise InputError(f"labels must be whole numbers, got {wrong[0]:g}: {_NUMBER_THE_CLASSES}")
-    return labels.long()
+    labels = labels.long()
+    if len(labels) and not -1 <= int(labels.min()) <= int(labels.max()) < MOST_CLASSES:
+        wrong = labels[(labels < -1) | (labels >= MOST_CLASSES)]
+        raise InputError(f"labels are numbers from 0 up, or -1 for none, got {wrong[0]}: {_NUMBER_THE_CLASSES}")
+    return labels
 
 
 def _as_floats(name: str, values: Any) -> Tensor | None:

@@ -294,6 +294,9 @@ class Graph(Movable):
         edges = edge_list.EdgeList.of(
             source, target, types=edge_types, weights=edge_weights, times=edge_times, columns=edge_columns
         )
+        if "features" in rest and not isinstance(rest["features"], tuple):
+            raise InputError("features takes a tuple with a block for each node type: give x= for nodes of one type")
+        rest.setdefault("feature_names", _column_names(x))
         x = as_features(x)
         if edges.types is not None and not edge_type_names:
             edge_type_names = edge_list.numbers_as_names(edges.types)
@@ -362,6 +365,12 @@ class Graph(Movable):
             f"Graph({self.name!r}: {several}{self.num_nodes:,} nodes, {self.num_edges:,} directed edges, "
             f"features {list(self.num_features)}, {self.num_classes} classes)"
         )
+
+
+def _column_names(x: Any) -> tuple[str, ...] | None:
+    """Those of a table of pandas."""
+    columns = getattr(x, "columns", None)
+    return None if columns is None else tuple(str(name) for name in columns)
 
 
 def as_features(x: Any) -> Features | None:

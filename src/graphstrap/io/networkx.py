@@ -6,10 +6,11 @@ attributes weight, time, type and one for each numeric column. `graph.graph["gra
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from numbers import Integral
+from numbers import Integral, Number
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from graphstrap.graph.edge_list import numbers_as_names
 from graphstrap.graph.graph import SPLITS, splits_from_masks
 from graphstrap.io.arrays import Array
 
+logger = logging.getLogger(__name__)
 _NAMES = ("name", "class_names", "feature_names", "edge_type_names", "edge_column_names", "node_types")
 
 
@@ -39,8 +41,9 @@ def from_networkx(
 ) -> Graph:
     """A graph from any NetworkX graph; an undirected one gets both directions of every edge.
 
-    Each argument names attributes, which must then be there. Without it x, label and weight are used where there are
-    such attributes; a graph that `to_networkx` made gives back all that it was made from.
+    Each argument names attributes, which must then be there. Without it label and weight are used where there are such
+    attributes, and for features x where it holds vectors, else all attributes that are numbers in every node; a note
+    says what was left out. A graph that `to_networkx` made gives back all that it was made from.
 
     Args:
         graph: a Graph, DiGraph, MultiGraph or MultiDiGraph.
@@ -54,8 +57,14 @@ def from_networkx(
     known: dict[str, Any] = graph.graph.get("graphstrap", {})
     records, offsets, node_types = _nodes_by_type(graph, node_type, known)
     ends, edges = _edge_records(graph, records.places)
-    feature = records.find(feature, "x") if feature is None or isinstance(feature, str) else tuple(feature)
-    labels, class_names = records.labels(records.find(label, "label"), known.get("class_names"))
+    label = records.find(label, "label")
+    if feature is None and not known:
+        feature = records.find_features(apart={label, node_type})
+    elif feature is None or isinstance(feature, str):
+        feature = records.find(feature, "x")
+    else:
+        feature = tuple(feature)
+    labels, class_names = records.labels(label, known.get("class_names"))
     kinds, kind_names = edges.categories(edges.find(edge_type, "type" if known else None), known.get("edge_type_names"))
     columns = tuple(edge_columns or known.get("edge_column_names", ()))
     return Graph.from_edges(
@@ -157,6 +166,19 @@ class Attributes:
             return None
         present = sorted({str(key) for record in self.records for key in record})
         raise InputError(f"no {self.what} has the attribute {name!r}: choose from {', '.join(present) or 'none'}")
+
+    def find_features(self, *, apart: Set[str | None]) -> str | tuple[str, ...] | None:
+        """x where it holds vectors, else all that is a number in every record."""
+        names = sorted({key for record in self.records for key in record if isinstance(key, str)} - apart)
+        if "x" in names and any(np.ndim(record.get("x", 0)) for record in self.records):
+            chosen: str | tuple[str, ...] | None = "x"
+        else:
+            is_number = {name: all(isinstance(r.get(name), Number) for r in self.records) for name in names}
+            chosen = tuple(name for name in names if is_number[name]) or None
+        left_out = [name for name in names if name not in (chosen if isinstance(chosen, tuple) else (chosen,))]
+        if left_out:
+            logger.warning("attributes of nodes that are no features: %s; name what is to be one", ", ".join(left_out))
+        return chosen
 
     def find_column(self, name: str | None, usual: str, *, default: float | None = None) -> Array | None:
         found = self.find(name, usual)

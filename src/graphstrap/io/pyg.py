@@ -8,6 +8,7 @@ edge_attr, edge_weight, edge_type, time, train_mask, ...) the bridge uses `edge_
 from __future__ import annotations
 
 import importlib
+import logging
 import warnings
 from itertools import accumulate
 from typing import Any, NoReturn
@@ -22,17 +23,26 @@ from graphstrap.graph.blocks import Block, Features, SparseMatrix
 from graphstrap.graph.graph import SPLITS, as_features, splits_from_masks
 
 EdgeTriple = tuple[str, str, str]
+logger = logging.getLogger(__name__)
 _EDGE_KEYS = {"edge_weights": "edge_weight", "edge_times": "edge_time", "edge_columns": "edge_attr"}
 _DEFAULTS = {"edge_weights": 1.0, "edge_columns": 0.0}  # for edge types that lack what others have
 _NAMES = ("name", "class_names", "feature_names", "edge_type_names", "edge_column_names")
 
 
-def from_pyg(data: Any, *, directed: bool = True, self_loops: str = "drop", duplicates: str = "merge") -> Graph:
+def from_pyg(data: Any, *, directed: bool | None = None, self_loops: str = "drop", duplicates: str = "merge") -> Graph:
     """A graph from a Data or HeteroData object, which is left as it is.
 
-    PyG lists both directions of an undirected edge, so edges are taken as they are; `directed=False` adds missing ones.
+    PyG lists both directions of an undirected edge, so edges are taken as they are, unless some lead from one node type
+    to another and none lead back: then every edge gets its reverse, as in tables, and a note says so. `directed=True`
+    takes them as they are, `directed=False` always adds the missing ones.
     """
     nodes, edges = _stores(data)
+    if directed is None:
+        one_way = [triple for triple in edges if not any((e[0], e[2]) == (triple[2], triple[0]) for e in edges)]
+        directed = not one_way
+        if one_way:
+            said = ", ".join("-".join(triple) for triple in one_way)
+            logger.warning("every edge gets its reverse, as there is none of %s: directed=True leaves them out", said)
     names = dict(getattr(data, "graphstrap", None) or {})
     counts = [_count_nodes(node_type, store) for node_type, store in nodes.items()]
     offsets = (0, *accumulate(counts))

@@ -48,6 +48,7 @@ __all__ = ["TableOptions", "prepare_tables", "read_tables"]
 
 _SPLIT_OF_VALUE = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 _DEFAULT_OPTIONS = TableOptions()
+_FEW_CLASSES, _MOST_NAMED = 50, 0.5  # more, of more than this share of the rows, are names of rows
 _FIRST_ROWS = 1024  # read to learn how wide lists are
 _ROWS_AT_ONCE = 1 << 20
 
@@ -355,6 +356,12 @@ def _check_classes(table: Table, name: str, class_names: tuple[str, ...]) -> Non
         what = f"only the label {class_names[0]!r}" if class_names else "no labels"
         fix = f"give at least two, or {table.how_to_leave_out(name)}"
         raise InputError(f"column {name!r} of {table.name} has {what}: {fix}")
+    (num_filled,) = table.execute(f"SELECT count({quote_name(name)}) FROM {table.scan}")
+    if len(class_names) > max(_FEW_CLASSES, _MOST_NAMED * num_filled):
+        raise InputError(
+            f"column {name!r} of {table.name} has {len(class_names):,} different values in {num_filled:,} rows, so it "
+            f"is a name and no class: {table.how_to_leave_out(name)}, and name the classes' column with --label-column"
+        )
 
 
 def _split_names(table: Table, name: str, given: tuple[str, ...]) -> Array:

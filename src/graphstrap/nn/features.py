@@ -35,6 +35,7 @@ from graphstrap.graph.views import child_seed, hash32
 from graphstrap.ops import propagate
 
 _NUM_HOPS = 16
+_CONSTANT = 4 * torch.finfo(torch.float32).eps  # a column that spreads less, of its largest value, is rounding alone
 _POSITIVE = 0x7FFF_FFFF_FFFF_FFFF
 _INTEGER = re.compile(r"0|-?[1-9][0-9]*")  # as Python writes it
 _NO_ROOM = (
@@ -74,7 +75,9 @@ class FeatureTransform:
             blocks = [dense(sample_rows(block)) for block in transform._filled(graph)]
             blocks = [block if len(block) else block.new_zeros(1, block.shape[1]) for block in blocks]
             spreads = [block.std(0, correction=0) for block in blocks]
-            scales = tuple(torch.where(s > 1e-8, s, torch.ones_like(s)) for s in spreads)
+            largest = [torch.where(top > 0, top, torch.ones_like(top)) for top in (b.abs().amax(0) for b in blocks)]
+            pairs = zip(spreads, largest, strict=True)
+            scales = tuple(torch.where(spread > _CONSTANT * top, spread, top) for spread, top in pairs)
             transform = replace(transform, means=tuple(block.mean(0) for block in blocks), scales=scales)
         if structural_columns == "always":
             transform = replace(transform, structural_scale=_mean_length(transform(graph), graph.num_features))

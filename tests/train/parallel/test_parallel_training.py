@@ -20,6 +20,7 @@ from graphstrap.ops.adamw import AdamW
 from graphstrap.run.folder import Run
 from graphstrap.run.recipe import Recipe
 from graphstrap.train.loop import TrainingJob, make_step
+from graphstrap.train.parallel.part_batches import check_shared
 from graphstrap.train.parallel.training import SharedStep, train_in_parallel
 from graphstrap.train.parallel.workers import ALONE, Workers
 from graphstrap.train.step import EagerStep
@@ -200,7 +201,7 @@ def test_what_cannot_be_shared_is_refused() -> None:
     graph = make_graph()
     job = TrainingJob(make_method(graph, recipe()), 0)
     with pytest.raises(InputError, match=r"sampling\.fan_outs"):
-        train_in_parallel(job, graph, recipe=recipe(sampling__fan_outs=[]), workers=Workers(0, 2))
+        check_shared(graph, recipe(sampling__fan_outs=[]), Workers(0, 2))
     with pytest.raises(InputError, match="too few roots for 2 workers"):
         train_in_parallel(job, graph, recipe=recipe(sampling__batch_size=1), workers=Workers(0, 2))
     with pytest.raises(
