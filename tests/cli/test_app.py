@@ -177,4 +177,4 @@ if __name__ == "__main__":
 def test_a_second_table_of_edges_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     for second in (["--edges", "b.csv"], ["--edges=b.csv"]):
         assert run(["fit", "--edges", "a.csv", *second, "--run", "unused"]) == 2
-        assert "--edges is given twice: write the files into one" in capsys.readouterr().err
+        assert "--edges is given twice: write them into one" in capsys.readouterr().err

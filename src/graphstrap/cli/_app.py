@@ -37,7 +37,7 @@ class _Verb(TyperCommand):
         for name in ("--edges", "--nodes"):
             if given.count(name) > 1:
                 raise InputError(
-                    f"{name} is given twice: write the files into one, or name them by one pattern (*.csv)"
+                    f"{name} is given twice: write them into one, or name all by a pattern (*.csv)"
                 )
         return super().parse_args(ctx, args)
 
