@@ -36,9 +36,7 @@ class _Verb(TyperCommand):
         given = [word.partition("=")[0] for word in args]
         for name in ("--edges", "--nodes"):
             if given.count(name) > 1:
-                raise InputError(
-                    f"{name} is given twice: write them into one, or name all by a pattern (*.csv)"
-                )
+                raise InputError(f"{name} is given twice: write them into one, or name all by a pattern (*.csv)")
         return super().parse_args(ctx, args)
 
 
