@@ -28,6 +28,7 @@ from graphstrap.io.datasets import load
 from graphstrap.io.export import write_table
 from graphstrap.io.npz import read_npz
 from graphstrap.io.ogb import prepare_ogb
+from graphstrap.io.partition import partition_graph
 from graphstrap.io.parts import join_parts, open_part
 from graphstrap.io.prepare import PrepareOptions
 from graphstrap.io.published import read_ppi, read_wikics
@@ -41,7 +42,6 @@ from graphstrap.report.health import check_health
 from graphstrap.report.series import elapsed_seconds, training_series
 from graphstrap.run.folder import Run
 from graphstrap.run.recipe import Recipe, load_recipe
-from graphstrap.train.parallel.partition import partition_graph
 from graphstrap_lab.reproduce.ledger import Ledger
 from raw_files import make_arrays, make_hetero_arrays, make_wikics, save_arrays, write_ppi
 

@@ -26,7 +26,6 @@ from torch import Tensor
 from graphstrap.io.generate import mag
 from graphstrap.io.partition import choose_partitioner, partition
 from graphstrap.io.parts import Part
-from graphstrap.nn.methods.semi_supervised import training_labels
 from graphstrap.run.recipe import load_recipe
 from graphstrap.train.batches import BatchMaker
 from graphstrap.train.parallel.part_batches import by_part
@@ -65,7 +64,7 @@ def bytes_of(found: Sequence[Traffic], width: int) -> Row:
 
 def main(*, scale: float = 0.002, parts: int = 64, steps: int = 8, to: Path | None = None) -> None:
     recipe, graph = load_recipe("mag240m"), mag(scale)
-    graph = replace(graph, labels=training_labels(graph), splits=None)  # roots are chosen by what may be learned from
+    graph = replace(graph, labels=graph.training_labels, splits=None)  # roots are chosen by what may be learned from
     maker = BatchMaker(graph, recipe=recipe, seed=0, device=graph.device)
     batches = [maker.sample(step) for step in range(1, steps + 1)]
     facts: Row = {

@@ -21,13 +21,12 @@ from graphstrap.graph import Graph
 from graphstrap.graph.blocks import ScaledMatrix
 from graphstrap.io.files import room_for_files
 from graphstrap.io.generate import mag
-from graphstrap.io.partition import time_codes
+from graphstrap.io.partition import partition_graph, time_codes
 from graphstrap.io.parts import digest_of, is_parts, join_parts, open_part, read_parts_info, verify_parts
 from graphstrap.io.store import open_store, write_store
 from graphstrap.nn.features import FeatureTransform
 from graphstrap.nn.model import Model
 from graphstrap.run.defaults import choose_recipe
-from graphstrap.train.parallel.partition import partition_graph
 from same_graph import assert_same_graph, assert_same_tensor, make_full_graph, make_hetero_graph
 
 

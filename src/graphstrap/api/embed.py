@@ -31,7 +31,6 @@ from graphstrap.graph.graph import check_is_graph
 from graphstrap.graph.views import child_seed
 from graphstrap.io.parts import Part
 from graphstrap.nn.methods.instant import append_columns
-from graphstrap.nn.methods.semi_supervised import training_labels
 from graphstrap.nn.model import Model, class_names
 from graphstrap.ops.memory import free_memory
 from graphstrap.train.batches import Prefetcher, make_sampler, sampler_flags
@@ -107,7 +106,7 @@ def with_labels_to_learn(prepared: Graph, model: Model) -> Graph:
     if isinstance(prepared, Part):
         prepared = replace(prepared, own=with_labels_to_learn(model.transform.when_read(prepared.own), model))
     learns = model.method.learns_labels and prepared.labels is not None
-    return replace(prepared, labels=training_labels(prepared) if learns else None, splits=None)
+    return replace(prepared, labels=prepared.training_labels if learns else None, splits=None)
 
 
 def choose_way(model: Model, prepared: Graph, *, device: torch.device) -> str:

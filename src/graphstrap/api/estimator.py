@@ -420,27 +420,15 @@ class BGRL(_OneMethod, method="bgrl"):
 
 
 class BGRLCCA(_OneMethod, method="bgrl-cca"):
-    """BGRL with decorrelated columns, the method of `default`. Arguments and methods are those of `Embedder`.
-
-    Example:
-        >>> h = gs.BGRLCCA(seed=0).fit(graph).embed(graph)
-    """
+    """BGRL with decorrelated columns, the method of `default`. Arguments and methods are those of `Embedder`."""
 
 
 class Instant(_OneMethod, method="instant"):
-    """Features and their averages over neighbours: no training. Arguments and methods are those of `Embedder`.
-
-    Example:
-        >>> h = gs.Instant().fit(graph).embed(graph)
-    """
+    """Features and their averages over neighbours: no training. Arguments and methods are those of `Embedder`."""
 
 
 class GRACE(_OneMethod, method="grace"):
-    """Contrast each node's two views with all other nodes. Arguments and methods are those of `Embedder`.
-
-    Example:
-        >>> h = gs.GRACE(seed=0).fit(graph).embed(graph)
-    """
+    """Contrast each node's two views with all other nodes. Arguments and methods are those of `Embedder`."""
 
 
 class GCA(_OneMethod, method="gca"):
@@ -452,43 +440,23 @@ class GCA(_OneMethod, method="gca"):
 
 
 class DGI(_OneMethod, method="dgi"):
-    """Tell nodes from corrupted ones by a summary of the graph. Arguments and methods are those of `Embedder`.
-
-    Example:
-        >>> h = gs.DGI(seed=0).fit(graph).embed(graph)
-    """
+    """Tell nodes from corrupted ones by a summary of the graph. Arguments and methods are those of `Embedder`."""
 
 
 class GMI(_OneMethod, method="gmi"):
-    """Maximise mutual information with neighbours' features and edges. Arguments and methods are those of `Embedder`.
-
-    Example:
-        >>> h = gs.GMI(seed=0).fit(graph).embed(graph)
-    """
+    """Maximise mutual information with neighbours. Arguments and methods are those of `Embedder`."""
 
 
 class MVGRL(_OneMethod, method="mvgrl"):
-    """Contrast a graph with its diffusion; memory is quadratic. Arguments and methods are those of `Embedder`.
-
-    Example:
-        >>> h = gs.MVGRL(seed=0).fit(graph).embed(graph)
-    """
+    """Contrast a graph with its diffusion; memory is quadratic. Arguments and methods are those of `Embedder`."""
 
 
 class BarlowTwins(_OneMethod, method="barlow-twins"):
-    """Make two views' columns agree and differ from each other. Arguments and methods are those of `Embedder`.
-
-    Example:
-        >>> h = gs.BarlowTwins(seed=0).fit(graph).embed(graph)
-    """
+    """Make two views' columns agree and differ from each other. Arguments and methods are those of `Embedder`."""
 
 
 class DeepWalk(_OneMethod, method="deepwalk"):
-    """Skip-gram over random walks: the structure alone, no new nodes. Arguments and methods are those of `Embedder`.
-
-    Example:
-        >>> h = gs.DeepWalk(seed=0).fit(graph).embed(graph)
-    """
+    """Skip-gram over random walks: the structure alone, no new nodes. Arguments and methods are those of `Embedder`."""
 
 
 class Node2Vec(_OneMethod, method="node2vec"):

@@ -24,7 +24,6 @@ from graphstrap.graph.views import child_seed
 from graphstrap.io.parts import Part
 from graphstrap.nn.encoders import recalibrate_batch_norm
 from graphstrap.nn.methods import Method
-from graphstrap.nn.methods.semi_supervised import training_labels
 from graphstrap.nn.model import Model
 from graphstrap.run.folder import INSTANT_FILE, Run
 from graphstrap.train.batches import BatchMaker
@@ -71,7 +70,7 @@ def check_labels(graph: Graph) -> None:
     """Refuse a graph whose labels cannot be learned from."""
     if graph.labels is None or graph.labels.dim() != 1:
         raise InputError("semi-supervised learning needs one label column: name it with --label-column, or take bgrl")
-    known = training_labels(graph)
+    known = graph.training_labels
     classes = torch.unique(known[known >= 0])
     if len(classes) < 2:
         raise InputError(

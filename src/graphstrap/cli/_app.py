@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 import typer.main
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from graphstrap.errors import DivergedError, InputError, InterruptedTrainingError, LostWorkerError
 from graphstrap.io.registry import Registry
@@ -27,17 +27,6 @@ VERBS: Registry[Verb] = Registry(
     "verb", group="graphstrap.verbs", own={name: f"graphstrap.cli.{name}:{name}" for name in _MAKE + _LOOK}
 )
 LAB_VERBS = ("bench", "reproduce")  # of the package graphstrap-lab
-
-
-class _Verb(TyperCommand):
-    """A verb that refuses a second table of edges or nodes: the last would silently be the only one."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        given = [word.partition("=")[0] for word in args]
-        for name in ("--edges", "--nodes"):
-            if given.count(name) > 1:
-                raise InputError(f"{name} is given twice: write them into one, or name all by a pattern (*.csv)")
-        return super().parse_args(ctx, args)
 
 
 class _Program(TyperGroup):
@@ -59,7 +48,7 @@ class _Program(TyperGroup):
         if isinstance(verb, typer.Typer):
             host.add_typer(verb, name=cmd_name)
         else:  # fit refuses a second source itself, and says what to do
-            host.command(cmd_name, cls=_Verb, context_settings={"allow_extra_args": cmd_name == "fit"})(verb)
+            host.command(cmd_name, context_settings={"allow_extra_args": cmd_name == "fit"})(verb)
         return typer.main.get_group(host).commands[cmd_name]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -127,6 +116,9 @@ def run(arguments: list[str] | None = None) -> int:
         end_with_parent()
     given = sys.argv[1:] if arguments is None else arguments
     try:
+        for name in ("--edges", "--nodes"):  # the last would silently be the only one
+            if sum(word.partition("=")[0] == name for word in given) > 1:
+                raise InputError(f"{name} is given twice: write them into one, or name all by a pattern (*.csv)")
         app(args=given, obj=list(given), prog_name="graphstrap")
     except SystemExit as finished:
         return int(finished.code or 0)

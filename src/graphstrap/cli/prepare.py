@@ -48,11 +48,11 @@ def prepare(
     """Make a store of a graph that may be larger than memory; it is a SOURCE for the other verbs."""
     from graphstrap.io.columns import TableOptions
     from graphstrap.io.ogb import prepare_ogb
+    from graphstrap.io.partition import partition_graph
     from graphstrap.io.prepare import PrepareOptions
     from graphstrap.io.store import open_store
     from graphstrap.io.tables import prepare_tables
     from graphstrap.ops.memory import parse_bytes
-    from graphstrap.train.parallel.partition import partition_graph
 
     tables = o.table_options(columns)
     if check is not None:

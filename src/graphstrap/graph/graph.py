@@ -25,6 +25,7 @@ from graphstrap.graph.blocks import Block, Features, Movable, SparseMatrix, bloc
 from graphstrap.graph.views import fingerprint_of
 
 SPLITS = ("train", "val", "test")
+ALWAYS = torch.iinfo(torch.int64).min  # the time of a node that has none: never newer than a root
 NODE_FIELDS, EDGE_FIELDS = ("labels", "node_times"), ("edge_types", "edge_weights", "edge_times", "edge_columns")
 
 
@@ -168,6 +169,13 @@ class Graph(Movable):
         return len(self.class_names) if self.class_names is not None else int(self.labels.max()) + 1
 
     @property
+    def num_relations(self) -> int:
+        """How many types edges may have: the named ones, or as many as occur."""
+        if self.edge_types is None:
+            return 1
+        return len(self.edge_type_names) or (int(self.edge_types.max()) + 1 if self.num_edges else 1)
+
+    @property
     def device(self) -> torch.device:
         return self.indptr.device
 
@@ -195,6 +203,22 @@ class Graph(Movable):
     @property
     def in_degrees(self) -> Tensor:
         return self.indptr.diff()
+
+    @property
+    def training_labels(self) -> Tensor:
+        """(N,) the labels that may be learned from: the training nodes' of the first split, or all where there is none.
+        All others are -1."""
+        assert self.labels is not None
+        return self.labels if self.splits is None else torch.where(self.splits.train[:, 0], self.labels, -1)
+
+    @property
+    def times_in_order(self) -> Tensor:
+        """(N,) int64 in an order that only comparisons look at; `ALWAYS` for a node without a time."""
+        assert self.node_times is not None
+        if not self.node_times.is_floating_point():
+            return self.node_times.long()
+        ranks = torch.unique(self.node_times.nan_to_num(nan=-torch.inf), return_inverse=True)[1]  # fractions stay apart
+        return torch.where(self.node_times.isnan(), ALWAYS, ranks)
 
     @property
     def external_ids(self) -> np.ndarray[Any, Any]:

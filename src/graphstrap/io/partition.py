@@ -42,7 +42,7 @@ from graphstrap.graph.blocks import (
     row_starts,
     sample_rows,
 )
-from graphstrap.graph.graph import EDGE_FIELDS
+from graphstrap.graph.graph import ALWAYS, EDGE_FIELDS
 from graphstrap.graph.views import hash32
 from graphstrap.io.arrays import dtype_name
 from graphstrap.io.parts import MAX_PARTS, PART_FILE, PART_FORMAT, PARTS_FILE, PARTS_FORMAT, digest_of, part_name
@@ -77,6 +77,21 @@ class Cut:
             f"parts; the largest part has {self.node_balance:.2f} times the mean's nodes and {self.byte_balance:.2f} "
             "times its bytes"
         )
+
+
+def partition_graph(
+    graph: Graph,
+    to: str | os.PathLike[str],
+    num_parts: int,
+    *,
+    how: str = "auto",
+    overwrite: bool = False,
+    report: Report = lambda stage, fraction: None,
+) -> Cut:
+    """Cut a graph, which may be a store larger than memory, and write its parts."""
+    part_of, cut = partition(graph, num_parts, how=how, report=report)
+    write_parts(graph, part_of, to, cut=cut.to_dict(), overwrite=overwrite, report=report)
+    return cut
 
 
 def partition(
@@ -259,9 +274,6 @@ def write_parts(
     path: str | os.PathLike[str],
     *,
     cut: dict[str, Any],
-    num_relations: int,
-    training_labels: Tensor | None,
-    times: Tensor | None,
     overwrite: bool = False,
     report: Report = lambda stage, fraction: None,
 ) -> None:
@@ -270,8 +282,6 @@ def write_parts(
     Args:
         part_of: (N,) the part of each node, uint8 or int16; every part has at least one.
         cut: how it was cut, for `parts.json`.
-        training_labels: (N,) the labels that may be learned from, -1 for none.
-        times: (N,) int64 in the order of the nodes' times, its least number for a node without one; None for no times.
     """
     if any(block is None for block in graph.features):
         kind = graph.node_types[[block is None for block in graph.features].index(True)]
@@ -281,7 +291,7 @@ def write_parts(
         )
     if graph.num_graphs > 1:
         raise InputError(f"{graph.name!r} holds {graph.num_graphs} graphs: partition a store of one graph")
-    codes = None if times is None else time_codes(times)
+    codes = None if graph.node_times is None else time_codes(graph.times_in_order)
     num_parts = int(part_of.max()) + 1
     with build_store(path, overwrite=overwrite, file_name=PARTS_FILE, kind=PARTS_FORMAT) as builder:
         digests = []
@@ -304,14 +314,15 @@ def write_parts(
             assert not isinstance(block, ScaledMatrix)
             builder.write_block(f"sample.{t}", sample_rows(block))
         classes = None
-        if training_labels is not None:
-            classes = torch.unique(training_labels[training_labels >= 0]).tolist()
+        if graph.labels is not None and graph.labels.dim() == 1:
+            labels = graph.training_labels
+            classes = torch.unique(labels[labels >= 0]).tolist()
         builder.finish(
             describe(graph, graph.features)
             | {
                 "num_edges": graph.num_edges,
                 "num_classes": graph.num_classes,
-                "num_relations": num_relations,
+                "num_relations": graph.num_relations,
                 "training_classes": classes,
                 "fingerprint": graph.fingerprint,
                 "parts": digests,
@@ -322,10 +333,9 @@ def write_parts(
 
 def time_codes(times: Tensor) -> Tensor:
     """(N,) the rank of each time among all, from 1 up; 0 for a node that has none."""
-    none = torch.iinfo(torch.int64).min
     ranks: Tensor
     values, ranks = torch.unique(times, return_inverse=True)
-    if len(values) and int(values[0]) != none:
+    if len(values) and int(values[0]) != ALWAYS:
         ranks += 1
     for dtype in (torch.uint8, torch.int16):
         if len(values) < torch.iinfo(dtype).max:

@@ -22,7 +22,6 @@ from graphstrap.nn.methods.semi_supervised import (
     average_decay_at,
     hide_roots,
     labelled_loss,
-    training_labels,
 )
 from graphstrap.run.recipe import Recipe
 from graphstrap.train.batches import make_batches
@@ -178,7 +177,7 @@ def test_labels_become_columns(communities: Graph, sparse: bool) -> None:
 def test_training_labels_are_those_of_the_training_nodes(communities: Graph) -> None:
     graph = with_splits(communities, num_train=20)
     assert graph.splits is not None
-    labels = training_labels(graph)
+    labels = graph.training_labels
     assert torch.equal(labels >= 0, graph.splits.train[:, 0])
 
 

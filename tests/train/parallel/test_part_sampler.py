@@ -15,12 +15,12 @@ from torch import Tensor
 from graphstrap.graph import Graph
 from graphstrap.graph.blocks import SparseMatrix
 from graphstrap.io.generate import mag
+from graphstrap.io.partition import partition_graph
 from graphstrap.io.parts import Part, open_part
 from graphstrap.io.store import open_store, write_store
 from graphstrap.nn.features import FeatureTransform
 from graphstrap.train.parallel.exchange import Exchange, PartGatherer
 from graphstrap.train.parallel.part_batches import PartSampler
-from graphstrap.train.parallel.partition import partition_graph
 from graphstrap.train.parallel.workers import Workers
 from graphstrap.train.sampling.sampler import Sampler
 from graphstrap.train.sampling.subgraph import Gatherer

@@ -26,6 +26,7 @@ from graphstrap.api.layerwise import embed_layers, recalibrate_layers
 from graphstrap.errors import InputError, LostWorkerError
 from graphstrap.graph import Graph
 from graphstrap.io.generate import mag
+from graphstrap.io.partition import partition_graph
 from graphstrap.io.parts import Part, open_part
 from graphstrap.io.source import Source
 from graphstrap.io.store import open_store, write_store
@@ -41,7 +42,6 @@ from graphstrap.train.parallel.part_batches import (
     check_shared,
     make_part_batches,
 )
-from graphstrap.train.parallel.partition import partition_graph
 from graphstrap.train.parallel.training import SharedStep, train_in_parallel
 from graphstrap.train.parallel.workers import ALONE, Workers
 

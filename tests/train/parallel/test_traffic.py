@@ -11,11 +11,11 @@ import torch
 from in_processes import in_processes
 
 from graphstrap.io.generate import mag
+from graphstrap.io.partition import partition_graph
 from graphstrap.io.parts import open_part
 from graphstrap.nn.features import FeatureTransform
 from graphstrap.train.parallel.exchange import Exchange, PartGatherer, pack, unpack
 from graphstrap.train.parallel.part_batches import PartSampler
-from graphstrap.train.parallel.partition import partition_graph
 from graphstrap.train.parallel.workers import Workers
 from graphstrap.train.sampling.sampler import Sampler
 from graphstrap_lab.bench.traffic import depths, message_sizes, step_traffic

@@ -11,7 +11,7 @@ supervised learning. A batch holds `unlabelled_ratio` roots without a label for 
 
 `label_inputs`: the labels of training nodes are also inputs, one column a class, so that a root sees its neighbours'.
 What is hidden is decided by pairs of (root, node), never by places: in a subgraph of its own, the root's label; in a
-merged batch, every root's. A batch carries training labels and no others (see `training_labels`), so labels of
+merged batch, every root's. A batch carries training labels and no others (see `Graph.training_labels`), so labels of
 validation and test nodes can reach neither the loss nor the inputs. Pinned by the leak detectors of
 test_semi_supervised.py.
 
@@ -188,15 +188,6 @@ def labelled_loss(scores: Tensor, labels: Tensor) -> Tensor:
     """The mean cross-entropy of the rows that have a label; 0 where none has."""
     total = F.cross_entropy(scores.float(), labels, ignore_index=-1, reduction="sum")
     return total / (labels >= 0).sum().clamp(min=1)
-
-
-def training_labels(graph: Graph) -> Tensor:
-    """(N,) the labels that may be learned from: the training nodes' of the first split, or all where there is none. All
-    others are -1."""
-    assert graph.labels is not None
-    if graph.splits is None:
-        return graph.labels
-    return torch.where(graph.splits.train[:, 0], graph.labels, -1)
 
 
 def hide_roots(batch: Graph) -> Tensor:

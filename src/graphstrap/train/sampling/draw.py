@@ -72,7 +72,6 @@ SourceTimes = Callable[[slice], Tensor]  # of some successive edges
 
 EDGES_PER_BLOCK = 1 << 26
 NOT_FOUND = torch.iinfo(torch.int32).max  # the place of a node that is not in a batch
-ALWAYS = torch.iinfo(torch.int64).min  # the time of a node that has none: never newer than a root
 NO_TIMES = "sampling by time needs a time for every node: give a time column, or by_time = false"
 
 
@@ -107,10 +106,11 @@ class NeighborIndex:
 
     @classmethod
     def of(cls, graph: Graph, *, with_times: bool) -> NeighborIndex:
-        times = node_times(graph) if with_times else None
-        num_relations = num_relations_of(graph)
+        if with_times and graph.node_times is None:
+            raise InputError(NO_TIMES)
+        times = graph.times_in_order if with_times else None
         source_times = None if times is None else lambda edges: times[graph.indices[edges].long()]
-        ends, order = sort_rows(graph, num_relations, source_times)
+        ends, order = sort_rows(graph, graph.num_relations, source_times)
         return cls(graph.indptr, ends, order, graph.indices, times, graph.edge_weights)
 
     @property
@@ -195,24 +195,6 @@ def sort_rows(
     if has_keys and not all(block.is_sorted() for block in _blocks(graph, source_times)):
         order = torch.cat([block.first_edge + block.order() for block in _blocks(graph, source_times)])
     return ends, order
-
-
-def num_relations_of(graph: Graph) -> int:
-    """How many relations edges may have: the named ones, or as many as occur."""
-    if graph.edge_types is None:
-        return 1
-    return len(graph.edge_type_names) or (int(graph.edge_types.max()) + 1 if graph.num_edges else 1)
-
-
-def node_times(graph: Graph) -> Tensor:
-    """(N,) int64 in an order that only comparisons look at; `ALWAYS` for a node without a time."""
-    times = graph.node_times
-    if times is None:
-        raise InputError(NO_TIMES)
-    if not times.is_floating_point():
-        return times.long()
-    ranks = torch.unique(times.nan_to_num(nan=-torch.inf), return_inverse=True)[1]  # fractions stay apart
-    return torch.where(times.isnan(), ALWAYS, ranks)
 
 
 class _Block(NamedTuple):

@@ -26,17 +26,16 @@ from torch import Tensor
 
 from graphstrap.errors import InputError
 from graphstrap.graph import Graph
+from graphstrap.graph.graph import ALWAYS
 from graphstrap.graph.views import child_seed
 from graphstrap.ops._triton.launch import IS_AVAILABLE
 from graphstrap.train.sampling import draw_triton
 from graphstrap.train.sampling.draw import (
-    ALWAYS,
     NOT_FOUND,
     Drawn,
     Frontier,
     NeighborIndex,
     draw_edges,
-    num_relations_of,
 )
 from graphstrap.train.sampling.fused import FusedSampler
 from graphstrap.train.sampling.subgraph import Found, Hop, assemble, make_batch
@@ -149,13 +148,13 @@ def _of_owners(limits: Tensor | None, owners: Tensor | None) -> Tensor | None:
 def _fan_out_row(graph: Graph, entry: int | Mapping[str, int]) -> list[int]:
     """One hop's fan-out for every relation of a graph."""
     if isinstance(entry, int):
-        row = [entry] * num_relations_of(graph)
+        row = [entry] * graph.num_relations
     else:
         unknown = [name for name in entry if name not in ("*", *graph.edge_type_names)]
         if unknown:
             known = ", ".join(graph.edge_type_names) or "none"
             raise InputError(f"there is no edge type {unknown[0]!r}: this graph has {known}")
-        names = graph.edge_type_names or ("*",) * num_relations_of(graph)
+        names = graph.edge_type_names or ("*",) * graph.num_relations
         row = [entry.get(name, entry.get("*", 0)) for name in names]
     if min(row) < 0:
         raise InputError(f"fan-outs are numbers from 0 up, got {entry!r}")
