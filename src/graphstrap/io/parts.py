@@ -65,10 +65,9 @@ class Part(Graph):
     that training nodes have.
     """
 
-    sizes: tuple[int, int, int]  # nodes, edges and classes of the whole
+    sizes: tuple[int, int, int, int]  # nodes, edges, classes and relations of the whole
     number: int
     num_parts: int
-    num_relations: int
     part_of: Tensor  # (N,)
     own: Graph  # the rows of its own nodes; `own.node_ids` are their numbers, and `own.indices` numbers of the whole
     first_edges: Tensor  # (n,) the id of the first edge of each row
@@ -93,6 +92,10 @@ class Part(Graph):
     @property
     def num_classes(self) -> int:
         return self.sizes[2]
+
+    @property
+    def num_relations(self) -> int:
+        return self.sizes[3]
 
     @property
     def nodes(self) -> Tensor:
@@ -128,10 +131,9 @@ def open_part(path: str | os.PathLike[str], number: int) -> Part:
         edge_types=None if own.edge_types is None else torch.tensor([found.num_relations - 1]),
         edge_weights=None if own.edge_weights is None else torch.empty(0),
         edge_columns=None if own.edge_columns is None else torch.empty(0, own.edge_columns.shape[1]),
-        sizes=(whole.num_nodes, found.num_edges, found.num_classes),
+        sizes=(whole.num_nodes, found.num_edges, found.num_classes, found.num_relations),
         number=number,
         num_parts=found.num_parts,
-        num_relations=found.num_relations,
         part_of=whole.open_tensor("part_of"),
         own=own,
         first_edges=info.open_tensor("first_edges"),
