@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from graphstrap.evaluation import newton as _newton
 from graphstrap.evaluation.newton import (
@@ -301,3 +302,15 @@ def test_what_is_taken_and_put_back_changes_nothing_else() -> None:
     assert torch.equal(take(answer, places), taken)
     assert not take(answer, torch.tensor([[0, 2], [5, 7]])).any()
     assert torch.equal(take(whole, all_places(whole)), whole)
+
+
+def test_columns_of_zeros_do_not_keep_axes_from_being_found() -> None:
+    """Single precision does not come to an end here; whether it does hangs on the columns' places."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.zeros(200, 256)
+    x[:, torch.randperm(256, generator=generator)[:8]] = F.normalize(torch.randn(200, 8, generator=generator), dim=1)
+    x[:, -1] = 1
+    for table in (x, x.T.contiguous()):
+        axes = principal_axes(table)
+        assert axes.directions.dtype == torch.float32
+        torch.testing.assert_close(axes.coordinates @ axes.directions.T, table, rtol=1e-4, atol=1e-5)

@@ -113,12 +113,21 @@ def principal_axes(x: Block, *, directions: Tensor | None = None) -> Axes:
     num_rows, num_columns = x.shape
     if num_columns <= num_rows:
         if directions is None:
-            directions = torch.linalg.eigh(as_dense(x.T @ x)).eigenvectors
+            _, directions = _eigh(as_dense(x.T @ x))
         return Axes(multiply(x, directions), directions)
-    eigenvalues, vectors = torch.linalg.eigh(as_dense(x @ x.T))
+    eigenvalues, vectors = _eigh(as_dense(x @ x.T))
     kept = eigenvalues > NEGLIGIBLE * eigenvalues[-1]
     scales, vectors = eigenvalues[kept].sqrt(), vectors[:, kept]
     return Axes(vectors * scales, multiply(x.T, vectors / scales))
+
+
+def _eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues and eigenvectors; in double precision where columns of zeros keep single precision from an end."""
+    try:
+        values, vectors = torch.linalg.eigh(matrix)
+    except RuntimeError:
+        values, vectors = torch.linalg.eigh(matrix.double())
+    return values.to(matrix.dtype), vectors.to(matrix.dtype)
 
 
 @dataclass(frozen=True)

@@ -134,7 +134,7 @@ def _evenly_spaced(block: Block) -> Block:
 
 @dataclass(frozen=True)
 class InstantSettings(MethodSettings):
-    """`num_columns`: C above; `num_hops`: K."""
+    """`num_columns`: C above, at most as many as features have; `num_hops`: K."""
 
     name: str = "instant"
     num_columns: int = setting(64, low=1, high=4096)
@@ -158,7 +158,8 @@ class Instant(Method):
     def __init__(self, settings: InstantSettings, blueprint: Blueprint) -> None:
         super().__init__()
         sizes = blueprint.input_sizes
-        self.online = HopColumns(sizes, num_columns=settings.num_columns, num_hops=settings.num_hops)
+        num_columns = min(settings.num_columns, max(sizes))  # there are no more to find
+        self.online = HopColumns(sizes, num_columns=num_columns, num_hops=settings.num_hops)
 
     def fit(self, prepared: Graph) -> None:
         """From a graph with its features as the encoder takes them."""

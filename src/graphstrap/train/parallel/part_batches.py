@@ -90,12 +90,9 @@ def by_part(roots: Tensor, *, part: Part) -> Tensor:
 
 def check_shared(part: Graph, recipe: Recipe, workers: Workers) -> None:
     """Whether these workers can train this recipe on this graph, which may be in parts."""
+    if not recipe.sampling.fan_outs:
+        raise InputError("several workers share the roots of sampled batches: give --set sampling.fan_outs=[10,10]")
     if not isinstance(part, Part):
-        if not recipe.sampling.fan_outs:
-            raise InputError(
-                "several workers share the roots of sampled batches: give --set sampling.fan_outs=[10,10], or one "
-                "worker"
-            )
         if recipe.sampling.roots == "owner":
             raise InputError("sampling.roots=owner is for graphs in parts, and this one is whole: set it to turn")
         return
@@ -104,8 +101,6 @@ def check_shared(part: Graph, recipe: Recipe, workers: Workers) -> None:
             f"the graph is in {part.num_parts} parts, and there are {workers.size} workers: start as many as parts, "
             "or partition it anew"
         )
-    if not recipe.sampling.fan_outs:
-        raise InputError("a graph in parts is trained on sampled batches: give --set sampling.fan_outs=[10,10]")
     if recipe.views.centrality != "none":
         raise InputError(
             f"views.centrality={recipe.views.centrality} looks at the whole graph, which no worker has: set it to none"
