@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from conftest import make_communities
 
 from graphstrap.errors import InputError
@@ -96,7 +97,9 @@ def test_a_part_builds_the_model_of_the_whole(tmp_path: Path, monkeypatch: pytes
         if large:
             monkeypatch.setattr("graphstrap.graph.blocks.MANY_VALUES", 50)
             monkeypatch.setattr("graphstrap.graph.blocks.SAMPLED_ROWS", 20)
-        graph = replace(make_communities(num_nodes=60, num_classes=3, seed=0), features=(torch.rand(60, 7),))
+        graph = make_communities(num_nodes=60, num_classes=3, seed=0)
+        assert graph.labels is not None
+        graph = graph.with_features(torch.rand(60, 7) + F.one_hot(graph.labels, 7))
         partition_graph(graph, tmp_path / f"parts-{large}", 3, how="streaming")
         part = open_part(tmp_path / f"parts-{large}", 1)
         assert choose_recipe(part) == choose_recipe(graph)

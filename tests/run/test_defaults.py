@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from conftest import make_communities, make_random_graph
 
+import graphstrap as gs
 from graphstrap.graph import Graph
+from graphstrap.graph.blocks import dense
 from graphstrap.run.defaults import OWN_COLUMNS, choose_recipe, resolve_recipe
 from same_graph import make_hetero_graph
 
@@ -57,7 +60,9 @@ def test_what_is_said_is_what_runs() -> None:
     settings = {"train.steps": 7, "encoder.hidden_sizes": [], "encoder.embedding_size": 32}
     _, reasons = resolve_recipe("default", with_columns(5), settings)
     said = "\n".join(reasons)
-    assert all(words in said for words in ("7 steps", "layers of 32:", "5 columns of own features"))
+    assert all(words in said for words in ("7 steps", "layers of 32:", "64 columns of own features"))
+    _, reasons = resolve_recipe("default", with_columns(5), {**settings, "data.structural_columns": "missing"})
+    assert any(reason.startswith("5 columns of own features") for reason in reasons)
     _, reasons = resolve_recipe("default", with_columns(5).with_features(None), {})
     assert not any("there are 0" in reason for reason in reasons)
 
@@ -69,12 +74,53 @@ def test_nothing_is_said_of_what_a_method_does_not_read() -> None:
     assert "masked" not in said({"method.name": "dgi"})
     walks = said({"method.name": "deepwalk", "encoder.embedding_size": 32})
     assert "a row of 32 columns" in walks
-    assert "5 columns of own features" in walks
+    assert "64 columns of own features" in walks
     assert "layers" not in walks
     assert "masked" not in walks
     assert "probability 0.1 and 0.9" in said({"views.feature_mask_probs": [0.1, 0.9]})
     assert "own features" not in said({"encoder.own_features": 0})
     assert "there are 5, and " in said({"data.structural_columns": "always"})
+
+
+def with_signal(num_columns: int) -> Graph:
+    """Columns that neighbours share beside noise of the same size."""
+    graph = make_communities(num_nodes=600, num_classes=3, seed=0)
+    assert graph.labels is not None
+    noise = torch.randn(600, num_columns, generator=torch.Generator().manual_seed(0))
+    return graph.with_features(noise + 2 * F.one_hot(graph.labels, num_columns))
+
+
+def test_features_that_say_little_of_the_graph_get_structural_columns() -> None:
+    """By what they say of it, not by whether there are any, in any unit; and it is said."""
+
+    def has_structural(graph: Graph, settings: dict[str, Any] | None = None) -> bool:
+        recipe, reasons = resolve_recipe("default", graph, settings or {})
+        is_said = any("structural columns beside the features" in reason for reason in reasons)
+        assert is_said == (recipe.data.structural_columns == "always")
+        return is_said
+
+    noise = torch.randn(600, 40, generator=torch.Generator().manual_seed(1))
+    graph = with_signal(40)
+    assert graph.x is not None
+    assert not has_structural(graph)
+    assert not has_structural(graph.with_features(dense(graph.x) * 1e-9))
+    assert not has_structural(graph.with_features(dense(graph.x) + 5.0))
+    for columns in (noise, noise[:, :1], noise.relu() * (noise > 1), dense(graph.x)[:, :3]):
+        assert has_structural(graph.with_features(columns))
+    by_time = {"sampling.by_time": True, "sampling.disjoint": True, "sampling.fan_outs": [5, 5]}
+    assert not has_structural(graph.with_features(noise), by_time)
+    without_edges = Graph.from_edges([], [], x=noise)
+    assert not has_structural(without_edges)
+
+
+def test_one_column_of_noise_does_not_hide_the_graph() -> None:
+    """A column beside a graph with planted communities must not cost what the graph alone would give."""
+    graph = make_communities(num_nodes=600, num_classes=4, seed=0)
+    year = graph.with_features(torch.randn(600, 1, generator=torch.Generator().manual_seed(0)))
+    found = [
+        gs.evaluate(gs.Instant(seed=0).fit(g).embed(g), g, num_runs=3).mean for g in (graph.with_features(None), year)
+    ]
+    assert found[1] > found[0] - 3
 
 
 @pytest.mark.parametrize(("encoder", "sizes"), [("gcn", (512, 256)), ("gat", (128, 256)), ("mpnn", (128, 64))])

@@ -9,11 +9,7 @@ from graphstrap.errors import InputError
 
 
 def resume(
-    context: Context,
-    folder: o.RunFolder,
-    workers: o.NumWorkers = 1,
-    engine: o.Engine = "torch",
-    quiet: o.Quiet = False,
+    context: Context, folder: o.RunFolder, workers: o.NumWorkers = 1, engine: o.Engine = "torch", quiet: o.Quiet = False
 ) -> None:
     """Go on with an interrupted run; on the same machine the result is the uninterrupted run's, bit for bit."""
     from graphstrap.api.ensemble import fold_folders, resume_folds, resume_seeds, seed_folders

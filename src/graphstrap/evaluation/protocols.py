@@ -43,13 +43,7 @@ from graphstrap.run.recipe import Recipe
 
 
 def evaluate(
-    h: Embeddings,
-    graph: Graph,
-    *,
-    protocol: str = "paper",
-    num_runs: int = 5,
-    seed: int = 0,
-    solver: str = "newton",
+    h: Embeddings, graph: Graph, *, protocol: str = "paper", num_runs: int = 5, seed: int = 0, solver: str = "newton"
 ) -> Evaluation:
     """Evaluate the embeddings of a graph's nodes.
 

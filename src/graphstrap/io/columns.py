@@ -133,10 +133,7 @@ class NodeColumns:
 
 
 def open_tables(
-    connection: Connection,
-    edges: str | os.PathLike[str],
-    nodes: str | os.PathLike[str] | None,
-    options: TableOptions,
+    connection: Connection, edges: str | os.PathLike[str], nodes: str | os.PathLike[str] | None, options: TableOptions
 ) -> tuple[EdgeColumns, NodeColumns | None]:
     """Open the table of edges and that of nodes, where there is one, and find out which column is what."""
     edge_names = _named_columns(options, _EDGE_ROLES, "edge_columns")

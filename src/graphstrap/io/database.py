@@ -291,11 +291,7 @@ class TableCopy(Table):
 
 
 def open_table(
-    connection: Connection,
-    name: str | os.PathLike[str],
-    *,
-    ignored: tuple[str, ...] = (),
-    named: tuple[str, ...] = (),
+    connection: Connection, name: str | os.PathLike[str], *, ignored: tuple[str, ...] = (), named: tuple[str, ...] = ()
 ) -> Table:
     """Open a file, or all files that a glob matches. Columns that are ignored or named matter for messages only."""
     if not isinstance(name, str | os.PathLike):

@@ -95,12 +95,7 @@ def partition_graph(
 
 
 def partition(
-    graph: Graph,
-    num_parts: int,
-    *,
-    how: str = "auto",
-    seed: int = 0,
-    report: Report = lambda stage, fraction: None,
+    graph: Graph, num_parts: int, *, how: str = "auto", seed: int = 0, report: Report = lambda stage, fraction: None
 ) -> tuple[Tensor, Cut]:
     """(N,) the part of each node, as uint8 (int16 from 257 parts on), and how good it is."""
     most = min(MAX_PARTS, graph.num_nodes)

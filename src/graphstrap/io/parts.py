@@ -42,15 +42,7 @@ from graphstrap.graph.graph import EDGE_FIELDS, NODE_FIELDS
 from graphstrap.graph.many import join_features, join_splits, join_tensors
 from graphstrap.io.files import read_bytes, room_for_files
 from graphstrap.io.store import check_edges, check_range, check_values
-from graphstrap.io.store_format import (
-    COPY_IT,
-    StoreInfo,
-    check_sums,
-    checked_value,
-    fits,
-    is_size,
-    read_info,
-)
+from graphstrap.io.store_format import COPY_IT, StoreInfo, check_sums, checked_value, fits, is_size, read_info
 
 PARTS_FILE, PART_FILE = "parts.json", "part.json"
 PARTS_FORMAT, PART_FORMAT = "graphstrap-parts", "graphstrap-part"

@@ -26,14 +26,7 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.graph.blocks import Block, QuantisedMatrix, ScaledMatrix, SparseMatrix
 from graphstrap.graph.graph import Transpose
-from graphstrap.io.store_format import (
-    build_store,
-    check_sums,
-    describe,
-    edge_columns,
-    is_store,
-    read_info,
-)
+from graphstrap.io.store_format import build_store, check_sums, describe, edge_columns, is_store, read_info
 
 __all__ = ["FEATURE_DTYPES", "is_store", "open_store", "verify_store", "write_store"]
 

@@ -199,5 +199,5 @@ def test_a_view_drops_edges_of_the_averages(communities: Graph) -> None:
 
 def test_there_are_no_more_columns_than_features_have() -> None:
     graph = make_random_graph(num_nodes=40, num_edges=80, seed=0).with_features(torch.rand(40, 2))
-    h = gs.Instant(device="cpu").fit(graph).embed(graph)
+    h = gs.Instant(device="cpu", settings={"data.structural_columns": "missing"}).fit(graph).embed(graph)
     assert h.shape == (40, 4 * 2)

@@ -27,14 +27,7 @@ from graphstrap.errors import InputError
 from graphstrap.graph import CLEAN, Graph, View
 from graphstrap.graph.views import child_seed, hash32
 from graphstrap.nn.encoders import Encoder
-from graphstrap.ops import (
-    batch_norm_prelu,
-    bias_prelu,
-    graph_norm_prelu,
-    layer_norm_prelu,
-    project_all,
-    propagate_all,
-)
+from graphstrap.ops import batch_norm_prelu, bias_prelu, graph_norm_prelu, layer_norm_prelu, project_all, propagate_all
 from graphstrap.run.recipe import ENCODERS, EncoderSettings
 from graphstrap.run.settings import setting
 

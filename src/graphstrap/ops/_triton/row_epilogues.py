@@ -22,14 +22,7 @@ from torch.autograd.function import once_differentiable
 
 from graphstrap.ops import _torch
 from graphstrap.ops._triton.launch import IS_AVAILABLE
-from graphstrap.ops._triton.tiles import (
-    add_parts,
-    by_parts,
-    by_tiles,
-    empty,
-    empty_parts,
-    run_planned,
-)
+from graphstrap.ops._triton.tiles import add_parts, by_parts, by_tiles, empty, empty_parts, run_planned
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-def"
 

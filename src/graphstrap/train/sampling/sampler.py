@@ -30,13 +30,7 @@ from graphstrap.graph.graph import ALWAYS
 from graphstrap.graph.views import child_seed
 from graphstrap.ops._triton.launch import IS_AVAILABLE
 from graphstrap.train.sampling import draw_triton
-from graphstrap.train.sampling.draw import (
-    NOT_FOUND,
-    Drawn,
-    Frontier,
-    NeighborIndex,
-    draw_edges,
-)
+from graphstrap.train.sampling.draw import NOT_FOUND, Drawn, Frontier, NeighborIndex, draw_edges
 from graphstrap.train.sampling.fused import FusedSampler
 from graphstrap.train.sampling.subgraph import Found, Hop, assemble, make_batch
 
@@ -58,13 +52,7 @@ class Sampler:
     """
 
     def __init__(
-        self,
-        graph: Graph,
-        fan_outs: FanOuts,
-        *,
-        disjoint: bool = False,
-        by_time: bool = False,
-        unbiased: bool = True,
+        self, graph: Graph, fan_outs: FanOuts, *, disjoint: bool = False, by_time: bool = False, unbiased: bool = True
     ) -> None:
         if by_time and not disjoint:
             raise InputError("sampling by time is per root: set sampling.disjoint = true with sampling.by_time")
