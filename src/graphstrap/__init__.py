@@ -58,33 +58,11 @@ if TYPE_CHECKING:
     from graphstrap.nn.encoders.from_pyg import add_encoder
     from graphstrap.run.recipe import Recipe, load_recipe
 
-__all__ = [
-    "BGRL",
-    "BGRLCCA",
-    "DGI",
-    "GCA",
-    "GMI",
-    "GRACE",
-    "MVGRL",
-    "BarlowTwins",
-    "DeepWalk",
-    "Embedder",
-    "Evaluation",
-    "Graph",
-]
-__all__ += [
-    "InputError",
-    "Instant",
-    "Node2Vec",
-    "Predictions",
-    "Recipe",
-    "SemiSupervised",
-    "Splits",
-    "TableOptions",
-    "View",
-]
-__all__ += ["ViewSpec", "add_encoder", "evaluate", "fit_seeds", "generate", "join_graphs", "load", "load_recipe"]
-__all__ += ["read_tables", "take_graphs", "write_embeddings"]
+__all__ = ["BGRL", "BGRLCCA", "DGI", "GCA", "GMI", "GRACE", "MVGRL", "BarlowTwins", "DeepWalk", "Embedder", "Instant"]
+__all__ += ["Node2Vec", "SemiSupervised"]
+__all__ += ["Evaluation", "Graph", "InputError", "Predictions", "Recipe", "Splits", "TableOptions", "View", "ViewSpec"]
+__all__ += ["add_encoder", "evaluate", "fit_seeds", "generate", "join_graphs", "load", "load_recipe", "read_tables"]
+__all__ += ["take_graphs", "write_embeddings"]
 
 # The module of each, the estimators' where no other is named: none is imported before one of its names is asked for.
 _PUBLIC = dict.fromkeys(__all__, "api.estimator") | {

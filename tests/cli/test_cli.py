@@ -105,8 +105,10 @@ def test_embeddings_come_out_with_their_ids(fitted: Path, tmp_path: Path, ending
         assert (len(rows[0][1]) if ending == "parquet" else len(rows[0]) - 1) == 8
 
 
-def test_new_nodes_are_embedded_without_retraining(fitted: Path, tmp_path: Path) -> None:
-    """Twenty new nodes, some joined to old ones, some to each other only."""
+def test_new_nodes_are_embedded_without_retraining(
+    fitted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Twenty new nodes, some joined to old ones, some to each other only; it is said that old ones were meant."""
     nodes, edges, out = tmp_path / "new_nodes.csv", tmp_path / "new_edges.csv", tmp_path / "new.csv"
     header = (fitted.parent / "nodes.csv").read_text().splitlines()[0].removesuffix(",label").split(",")
     flipped = [header[0], *reversed(header[1:])]  # columns are matched by name, not by place
@@ -116,6 +118,7 @@ def test_new_nodes_are_embedded_without_retraining(fitted: Path, tmp_path: Path)
     assert run(["embed", str(fitted), "--edges", str(edges), "--nodes", str(nodes), "--to", str(out)]) == 0
     ids = [line.split(",")[0] for line in out.read_text().splitlines()[1:]]
     assert ids == [f"new{i}" for i in range(20)]
+    assert "20 nodes are embedded within the run's graph" in capsys.readouterr().err
     assert (fitted / "model.safetensors").read_bytes() == before
 
 

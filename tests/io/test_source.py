@@ -81,6 +81,13 @@ def test_new_nodes_join_the_graph_they_name(tables: Source, tmp_path: Path) -> N
     assert pairs == {(a, b) for x, y in ("xy", "yz", "zx") for a, b in ((x, y), (y, x))} | {("new", "x"), ("x", "new")}
 
 
+def test_edges_that_name_no_new_node_are_refused(tmp_path: Path) -> None:
+    """Nothing would be embedded."""
+    edges = write(tmp_path, "edges.csv", "a,b\nx,y\ny,z\n")
+    with pytest.raises(InputError, match="names no node that the run's graph lacks"):
+        Source(edges=edges).load_new(edges, None)
+
+
 def test_new_nodes_among_themselves_are_a_graph_of_their_own(tables: Source, tmp_path: Path) -> None:
     edges = write(tmp_path, "new_edges.csv", "a,b\np,q\n")
     nodes = write(tmp_path, "new_nodes.csv", "name,f,g,kind\np,1,1,red\nq,2,2,red\n")

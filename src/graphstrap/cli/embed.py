@@ -83,6 +83,11 @@ def embed(
             )
     h, ids = model.embed(graph, how=how), graph.external_ids
     if wanted is not None:
+        o.note(
+            f"note: {len(wanted):,} nodes are embedded within the run's graph, for the new edges name its ids; "
+            "if they mean other nodes, give the new graph's whole node table",
+            quiet=quiet,
+        )
         h, ids = h[wanted], ids[wanted]
     write_embeddings(to, ids, h)
     print(f"{to}: {len(ids):,} nodes, {h.shape[1]} columns")

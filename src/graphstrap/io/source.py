@@ -119,7 +119,10 @@ class Source:
         )
         if nodes is None:
             original, apart = self.load(), read_tables(edges, options=options)
-            if np.isin(apart.external_ids, original.external_ids).any():
+            is_known = np.isin(apart.external_ids, original.external_ids)
+            if is_known.all():
+                raise InputError(f"{edges} names no node that the run's graph lacks: leave it out to embed that graph")
+            if is_known.any():
                 return read_extension(edges, None, original=original, options=options)
             check_weights(original.edge_weights is not None, edges, are_there=apart.edge_weights is not None)
             return apart, None
