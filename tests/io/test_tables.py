@@ -228,6 +228,19 @@ def test_a_file_without_header_and_with_comments(tmp_path: Path) -> None:
     assert edge_set(spaces) == {(3, 1), (1, 2)}
 
 
+@pytest.mark.parametrize("text", ["ann,bob\nann,cid\nbob,cid\n", "ann,bob\ncid,ann\nbob,cid\nann,bob\n"])
+def test_a_first_line_of_ids_that_stand_again_is_an_edge(tmp_path: Path, text: str) -> None:
+    """Where it is not what is meant, an option says so; a header that stands twice stays one."""
+    path = write(tmp_path / "edges.csv", text)
+    assert ("ann", "bob") in edge_set(read_tables(path, directed=True))
+    assert read_tables(path, directed=True, header=True).num_edges == text.count("\n") - 1
+    joined = write(tmp_path / "joined.csv", "source,target\nann,bob\nsource,target\ncid,dan\n")
+    assert ("ann", "bob") in edge_set(read_tables(joined, directed=True))
+    assert set(read_tables(joined, directed=True, header=False).external_ids) >= {"source", "target"}
+    numbers = write(tmp_path / "numbers.csv", "1,2\n3,4\n")
+    assert edge_set(read_tables(numbers, directed=True, header=True)) == {(3, 4)}
+
+
 def test_options_name_columns(tmp_path: Path) -> None:
     edges = write(tmp_path / "e.csv", "note,to,from,when,w\nhello,a,b,1.5,2\nworld,b,c,2.5,3\n")
     nodes = write(tmp_path / "n.csv", "x,Key,class,y,skip\n1,a,9,true,q\n2,b,10,false,q\n3,c,,true,q\n")

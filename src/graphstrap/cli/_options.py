@@ -38,6 +38,7 @@ Quiet = Annotated[bool, Option("--quiet", "-q", help="No progress bar, no notes.
 IgnoreColumns = Annotated[str | None, Option(help="Columns to leave out, separated by commas.")]
 Directed = Annotated[bool, Option("--directed", help="Keep edge directions instead of adding every reverse.")]
 IgnoreUnknownNodes = Annotated[bool, Option("--ignore-unknown-nodes", help="Drop edges that name unknown nodes.")]
+Header = Annotated[bool | None, Option(help="Whether the first line of a CSV file names columns [default: looks].")]
 PROTOCOL_NAMES = f"{', '.join(PROTOCOLS)} (links trains anew)"  # for help texts
 
 
@@ -179,6 +180,7 @@ def with_table_options(verb: Callable[..., None]) -> Callable[..., None]:
         ("ignore_columns", IgnoreColumns, None),
         ("directed", Directed, False),
         ("ignore_unknown_nodes", IgnoreUnknownNodes, False),
+        ("header", Header, None),
     ]
     given, keyword = signature(verb, eval_str=True), Parameter.KEYWORD_ONLY
     columns = [Parameter(name, keyword, default=default, annotation=kind) for name, kind, default in declared]
@@ -194,5 +196,5 @@ def table_options(columns: Mapping[str, Any]) -> TableOptions:
 
     fields = {field: columns[name] for name, (field, _) in _OF_TABLES.items()}
     fields |= {"feature_columns": names(columns["feature_columns"])}
-    fields |= {name: columns[name] for name in ("directed", "ignore_unknown_nodes")}
+    fields |= {name: columns[name] for name in ("directed", "ignore_unknown_nodes", "header")}
     return TableOptions(**fields, ignore_columns=names(columns["ignore_columns"]) or ())

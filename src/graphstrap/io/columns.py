@@ -48,6 +48,7 @@ class TableOptions:
         ignore_if_there: the same, but no table needs to have them.
         directed: keep edges as they are; otherwise every edge gets its reverse.
         ignore_unknown_nodes: drop edges that name a node the nodes table does not have; otherwise they are an error.
+        header: whether the first line of CSV files names their columns; None looks.
 
     Example:
         graph = gs.read_tables("calls.csv", "people.csv", options=gs.TableOptions(source="caller", target="callee"))
@@ -69,6 +70,7 @@ class TableOptions:
     ignore_if_there: tuple[str, ...] = ()
     directed: bool = False
     ignore_unknown_nodes: bool = False
+    header: bool | None = None
 
     def __post_init__(self) -> None:
         for role in ("feature_columns", "edge_columns", "ignore_columns", "ignore_if_there"):
@@ -141,8 +143,8 @@ def open_tables(
     tables = []
     for path, named in ((edges, edge_names), (nodes, node_names)):
         if path is not None:
-            names = tuple(name for _, name in named)
-            tables.append((open_table(connection, path, ignored=options.ignore_columns, named=names), named))
+            known: dict[str, Any] = {"ignored": options.ignore_columns, "named": tuple(name for _, name in named)}
+            tables.append((open_table(connection, path, **known, has_header=options.header), named))
         elif named:
             role, name = named[0]
             raise InputError(f"{role} {name!r} is a column of the nodes table: give one with --nodes")

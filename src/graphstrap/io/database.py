@@ -19,15 +19,16 @@ import tempfile
 import threading
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from graphstrap.errors import InputError
 from graphstrap.io.files import check_readable, os_errors
+from graphstrap.io.registry import import_extra
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -47,10 +48,7 @@ def connect(
         path: a file for tables larger than memory; what is spilled goes beside it.
         memory_bytes, threads: limits; DuckDB's own without them.
     """
-    try:
-        import duckdb
-    except ImportError as error:
-        raise InputError("tables need DuckDB, which is not installed: pip install duckdb") from error
+    duckdb = import_extra("duckdb", "tables need DuckDB, which is not installed: pip install duckdb")
     spill_folder = os.path.join(tempfile.gettempdir(), f"graphstrap-{os.getpid()}")
     settings: dict[str, Any] = {
         "autoinstall_known_extensions": False,
@@ -291,9 +289,14 @@ class TableCopy(Table):
 
 
 def open_table(
-    connection: Connection, name: str | os.PathLike[str], *, ignored: tuple[str, ...] = (), named: tuple[str, ...] = ()
+    connection: Connection,
+    name: str | os.PathLike[str],
+    *,
+    ignored: tuple[str, ...] = (),
+    named: tuple[str, ...] = (),
+    has_header: bool | None = None,
 ) -> Table:
-    """Open a file, or all files that a glob matches. Columns that are ignored or named matter for messages only."""
+    """Open a file, or all files that a glob matches. What is ignored or named matters for messages only."""
     if not isinstance(name, str | os.PathLike):
         raise InputError(
             f"a table is the path of a CSV or Parquet file, got a {type(name).__name__}: write it to a file first, "
@@ -304,7 +307,7 @@ def open_table(
     kinds = {_is_parquet(path) for path in paths}
     if len(kinds) > 1:
         raise InputError(f"{name} matches both CSV and Parquet files: give files of one kind")
-    dialect, columns = _describe_parquet(connection, paths) if kinds == {True} else _describe_csv(paths)
+    dialect, columns = _describe_parquet(connection, paths) if kinds == {True} else _describe_csv(paths, has_header)
     longest = max(map(len, columns), default=0)
     if longest > _LONGEST_NAME:  # an error that names it would be as long
         raise InputError(f"{name} has a column with a name of {longest:,} characters: is its first line a header?")
@@ -345,13 +348,15 @@ def _is_parquet(path: str) -> bool:
     raise InputError(f"{path} is not a whole Parquet file ({why}): write or download it again")
 
 
-def _describe_csv(paths: tuple[str, ...]) -> tuple[Dialect, dict[str, str]]:
-    dialects = {path: find_dialect(path) for path in paths}
+def _describe_csv(paths: tuple[str, ...], has_header: bool | None) -> tuple[Dialect, dict[str, str]]:
+    dialects = {path: find_dialect(path, has_header) for path in paths}
     _check_same_columns({path: dialect.names for path, dialect in dialects.items()})
     first = dialects[paths[0]]
     for path, dialect in dialects.items():
         if dialect != first:
-            raise InputError(f"{path} and {paths[0]} differ in delimiter or header lines: write both the same way")
+            raise InputError(
+                f"{path} and {paths[0]} differ in delimiter or header: write both alike, or give --[no-]header"
+            )
     return first, dict.fromkeys(first.names, "VARCHAR")
 
 
@@ -389,15 +394,17 @@ def _scan(paths: tuple[str, ...], dialect: Dialect | None) -> str:
 
 # How a CSV file is written: its delimiter, its header and the lines before it.
 #
-# DuckDB can guess this too, but it guesses from a sample: one short row turns a comma into a bar, and a quote that
-# first appears late is not seen. The rules here look at the first line only, so that a file always reads the same way:
+# DuckDB can guess this too, but from a sample: one short row turns a comma into a bar, and a quote that first appears
+# late is not seen. These rules are fixed, so that a file always reads the same way:
 #
 # - quotes are double quotes; blank lines, and lines with # at the top of the file, are skipped;
 # - the delimiter is the one of comma, tab, semicolon and bar that the first line has most of (in .tsv a tab; where it
 #   has none of them, in a file that is not called .csv, a space);
-# - the first line is the header unless its first cell is a number.
+# - the first line is the header unless its first cell is a number, or one of its first two stands in those columns
+#   again, as ids of nodes do and names of columns do not.
 
 _GZIP_MAGIC = b"\x1f\x8b"
+_ROWS_LOOKED_AT = 10_000
 
 
 @dataclass(frozen=True)
@@ -411,8 +418,8 @@ class Dialect:
     is_first_nameless: bool = False  # though others have a name: the index of a pandas table
 
 
-def find_dialect(path: str) -> Dialect:
-    """Look at the first lines of a CSV file, compressed or not."""
+def find_dialect(path: str, has_header: bool | None = None) -> Dialect:
+    """Look at the first lines of a CSV file, compressed or not; None looks for a header, too."""
     try:
         with open(path, "rb") as raw, gzip.open(raw) if raw.peek(2)[:2] == _GZIP_MAGIC else raw as file:
             if b"\x00" in file.read(1 << 16):
@@ -421,20 +428,31 @@ def find_dialect(path: str) -> Dialect:
                 pass  # a compressed file that is cut short raises at its end: DuckDB 1.4 reads the rest silently
             file.seek(0)
             with io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="") as text:
-                return _read_dialect(text, path)
+                return _read_dialect(text, path, has_header)
     except (OSError, EOFError, zlib.error, csv.Error) as error:
         raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
 
 
-def _read_dialect(text: io.TextIOWrapper, path: str) -> Dialect:
+def _read_dialect(text: io.TextIOWrapper, path: str, has_header: bool | None) -> Dialect:
     for num_lines_skipped, line in enumerate(text):
         if line.strip() and not line.startswith("#"):
             delimiter = _find_delimiter(line, path)
-            cells = next(csv.reader(chain([line], text), delimiter=delimiter))
-            has_header = not _is_number(cells[0])
+            rows = csv.reader(chain([line], text), delimiter=delimiter)
+            cells = next(rows)
+            if has_header is None:
+                has_header = not _is_number(cells[0]) and not _stands_again(cells, rows)
             names = _name_columns(cells if has_header else [""] * len(cells), path)
             return Dialect(delimiter, has_header, num_lines_skipped, names, has_header and not cells[0].strip())
     raise InputError(f"{path} is not a table: the file is empty")
+
+
+def _stands_again(cells: list[str], rows: Iterator[list[str]]) -> bool:
+    """Whether one of the first two cells does in the rows below, other than by the whole line twice. A letter or two
+    may well be a column and a node."""
+    first = {cell for cell in cells[:2] if len(cell.strip()) > 2}
+    with suppress(csv.Error):  # which DuckDB reports with its line
+        return any(first & set(row[:2]) and row != cells for row in islice(rows, _ROWS_LOOKED_AT))
+    return False
 
 
 def _find_delimiter(line: str, path: str) -> str:

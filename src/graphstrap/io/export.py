@@ -25,6 +25,7 @@ from graphstrap.errors import InputError
 from graphstrap.io.arrays import Archive, Array
 from graphstrap.io.database import connect, one_line_errors, quote_name, quote_text
 from graphstrap.io.files import atomic_write, check_folder, os_errors
+from graphstrap.io.registry import import_extra
 
 PathLike = str | os.PathLike[str]
 
@@ -140,13 +141,7 @@ def _write_faiss(path: Path, ids: Array, vectors: Array) -> None:
 
 
 def _import_faiss() -> Any:
-    try:
-        import faiss
-    except ImportError as error:
-        raise InputError(
-            'a .faiss index needs faiss, which is not installed: pip install "graphstrap[search]"'
-        ) from error
-    return faiss
+    return import_extra("faiss", 'a .faiss index needs faiss, which is not installed: pip install "graphstrap[search]"')
 
 
 _WRITERS = {

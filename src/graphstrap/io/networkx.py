@@ -23,6 +23,7 @@ from graphstrap.graph.blocks import dense
 from graphstrap.graph.edge_list import numbers_as_names
 from graphstrap.graph.graph import SPLITS, splits_from_masks
 from graphstrap.io.arrays import Array
+from graphstrap.io.registry import import_extra
 
 logger = logging.getLogger(__name__)
 _NAMES = ("name", "class_names", "feature_names", "edge_type_names", "edge_column_names", "node_types")
@@ -92,10 +93,7 @@ def from_networkx(
 
 def to_networkx(graph: Graph) -> Any:
     """A Graph where every edge has an equal reverse, else a DiGraph; a MultiDiGraph for typed or parallel edges."""
-    try:
-        import networkx
-    except ImportError as error:
-        raise InputError("networkx is not installed: pip install 'graphstrap[networkx]'") from error
+    networkx = import_extra("networkx", "networkx is not installed: pip install 'graphstrap[networkx]'")
     graph = _with_names(graph.to("cpu"))
     result = getattr(networkx, _kind_of(graph))()
     result.graph["graphstrap"] = {key: value for key in _NAMES if (value := getattr(graph, key))}

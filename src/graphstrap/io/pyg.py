@@ -7,7 +7,6 @@ edge_attr, edge_weight, edge_type, time, train_mask, ...) the bridge uses `edge_
 
 from __future__ import annotations
 
-import importlib
 import logging
 import warnings
 from itertools import accumulate
@@ -21,6 +20,7 @@ from graphstrap.errors import InputError
 from graphstrap.graph import Graph
 from graphstrap.graph.blocks import Block, Features, SparseMatrix
 from graphstrap.graph.graph import SPLITS, as_features, splits_from_masks
+from graphstrap.io.registry import import_extra
 
 EdgeTriple = tuple[str, str, str]
 logger = logging.getLogger(__name__)
@@ -90,12 +90,10 @@ def to_pyg(graph: Graph, *, dense: bool = True) -> Any:
 
 def import_pyg(module: str = "data") -> Any:
     """A module of torch_geometric, whose own import warns of things that are none of the user's business."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return importlib.import_module(f"torch_geometric.{module}")
-    except ImportError as error:
-        raise InputError("torch_geometric is not installed: pip install torch-geometric") from error
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fix = "torch_geometric is not installed: pip install torch-geometric"
+        return import_extra(f"torch_geometric.{module}", fix)
 
 
 def _stores(data: Any) -> tuple[dict[str, Any], dict[EdgeTriple, Any]]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from graphstrap.errors import InputError
 
@@ -110,3 +110,11 @@ def nearest(word: str, known: list[str]) -> str:
     """A hint to the known word that is most like this one; nothing if none is."""
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.4)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def import_extra(module: str, fix: str) -> Any:
+    """A module of a package that Graphstrap does not need for itself; an InputError with the fix where it is not."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise InputError(fix) from error

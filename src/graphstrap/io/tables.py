@@ -381,9 +381,8 @@ def read_ignored_columns(nodes: str, ids: Array, *, options: TableOptions, limit
 
     They come for the nodes with these ids, in their order.
     """
-
     with connect() as connection:
-        table = open_table(connection, nodes)
+        table = open_table(connection, nodes, has_header=options.header)
         id_column, ignored = choose_node_columns(table, options).id, {name.lower() for name in options.ignore_columns}
         names = [name for name in table.columns if name.lower() in ignored and name != id_column][:limit]
         if not names:

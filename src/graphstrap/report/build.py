@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -131,12 +132,10 @@ def side_by_side() -> Iterator[Executor]:
     """
     # Two threads that enter a package by different doors can each find a module of it half made: what both import
     # where they need it is imported first.
-    import sklearn.cluster
-    import sklearn.linear_model
-    import sklearn.metrics
-    import sklearn.multiclass
-    import sklearn.preprocessing  # noqa: F401
     from threadpoolctl import threadpool_limits
+
+    for name in ("cluster", "linear_model", "metrics", "multiclass", "preprocessing"):
+        import_module(f"sklearn.{name}")
 
     def limit_threads() -> None:  # of PyTorch, and of scikit-learn, which counts threads for itself
         torch.set_num_threads(share)

@@ -71,8 +71,8 @@ def likeness(graph: Graph) -> float:
     over edges, less that over all pairs of an edge's start and another's end. About 0 for noise."""
     x = graph.x
     assert x is not None
-    count = min(_EDGES_COMPARED, graph.num_edges)
-    edges = torch.linspace(0, graph.num_edges - 1, count, dtype=torch.float64, device=graph.device).long()
+    chosen = torch.linspace(0, graph.num_edges - 1, min(_EDGES_COMPARED, graph.num_edges), dtype=torch.float64)
+    edges = chosen.long().to(graph.device)
     targets = torch.searchsorted(graph.indptr.long(), edges, right=True) - 1
     ends = torch.stack([graph.indices[edges].long(), targets])
     ends = ends[:, ends[0] != ends[1]]
@@ -109,8 +109,7 @@ def choose_recipe(graph: Graph) -> tuple[Recipe, list[str]]:
 def _recipe_for(
     s: Statistics, *, norm: str = "batch", encoder: str = "gcn", num_own: int = OWN_COLUMNS, has_times: bool = False
 ) -> Recipe:
-    """What was asked for of these four has a say in the rest. With times there are neither structural columns nor
-    averages: both would be made of newer edges too."""
+    """What was asked for of these four has a say in the rest."""
     scaling = "row" if s.is_bag else "column"
     mask = 0.5 if s.num_columns >= 200 else 0.3 if s.num_columns >= 30 else 0.1
     drop = 0.5 if s.mean_degree >= 2 else 0.3
@@ -146,7 +145,7 @@ def resolve_recipe(recipe: str | Recipe, graph: Graph, settings: Mapping[str, An
         norm, encoder = settings.get("encoder.norm", "batch"), settings.get("encoder.name", "gcn")
         is_trained = METHODS.get(settings.get("method.name", "bgrl-cca")).is_trained
         num_own = settings.get("encoder.own_features", OWN_COLUMNS if is_trained else 0)
-        has_times = bool(settings.get("sampling.by_time"))
+        has_times = bool(settings.get("sampling.by_time"))  # averages would be over newer edges, too
         recipe = _recipe_for(statistics, norm=norm, encoder=encoder, num_own=num_own, has_times=has_times)
     elif isinstance(recipe, str):
         recipe = load_recipe(recipe)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from graphstrap.errors import DivergedError, InputError
+from graphstrap.io.registry import import_extra
 from graphstrap.ops.adamw import AdamW
 
 MetricsSink = Callable[[Mapping[str, Any]], None]
@@ -178,11 +179,8 @@ def finite_numbers(record: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _tensorboard(folder: str) -> MetricsSink:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise InputError("TensorBoard is not installed: pip install tensorboard") from error
-    writer = SummaryWriter(folder)
+    tensorboard = import_extra("torch.utils.tensorboard", "TensorBoard is not installed: pip install tensorboard")
+    writer = tensorboard.SummaryWriter(folder)
 
     def send(record: Mapping[str, Any]) -> None:
         for name, value in finite_numbers(record).items():
@@ -193,10 +191,7 @@ def _tensorboard(folder: str) -> MetricsSink:
 
 
 def _mlflow(experiment: str) -> MetricsSink:
-    try:
-        import mlflow
-    except ImportError as error:
-        raise InputError("MLflow is not installed: pip install mlflow") from error
+    mlflow = import_extra("mlflow", "MLflow is not installed: pip install mlflow")
     try:
         if experiment:
             mlflow.set_experiment(experiment)
