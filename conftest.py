@@ -33,14 +33,16 @@ torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests that start processes come first: they take longest, and none is to be left for the end. Tests marked
-    `extras` are skipped without their packages, and fail without them where they are what was asked for."""
+    `extras` are skipped without their packages, those marked `gpu` without a CUDA device; where they are what was asked
+    for, they fail."""
     items.sort(key=lambda item: item.get_closest_marker("distributed") is None)
-    if config.getoption("markexpr") == "extras":
-        return
+    asked_for = config.getoption("markexpr")
     for item in items:
+        if asked_for != "gpu" and item.get_closest_marker("gpu") and not torch.cuda.is_available():
+            item.add_marker(pytest.mark.skip(reason="there is no CUDA device"))
         for marker in item.iter_markers("extras"):
             missing = [name for name in marker.args if importlib.util.find_spec(name) is None]
-            if missing:
+            if missing and asked_for != "extras":
                 item.add_marker(pytest.mark.skip(reason=f"{', '.join(missing)} is not installed: make test-extras"))
 
 

@@ -258,8 +258,6 @@ def test_says_so_when_it_runs_out_of_steps() -> None:
 
 @pytest.mark.gpu
 def test_cuda_gives_what_the_cpu_gives() -> None:
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
     x, labels = make_problem(num_rows=300, num_columns=20, num_classes=4, seed=12)
     on_cpu = fit_one_vs_rest(x, labels, num_classes=4, strengths=STRENGTHS, tolerance=1e-9)
     on_cuda = fit_one_vs_rest(x.cuda(), labels, num_classes=4, strengths=STRENGTHS, tolerance=1e-9)

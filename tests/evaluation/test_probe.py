@@ -73,7 +73,16 @@ def test_probabilities_equal_those_of_scikit_learn() -> None:
 
 def test_of_equally_good_strengths_the_smallest_is_chosen() -> None:
     h, labels = make_clusters(noise=0.0)  # every strength separates these
-    assert fit_probe(h, labels, train=np.arange(60), val=np.arange(60, 120)).strength == STRENGTHS[0]
+    assert fit_probe(h, labels, train=np.arange(60), val=np.arange(60, 120)).strength == 2.0**-10
+
+
+@pytest.mark.parametrize("power", range(-4, 11))
+def test_the_fainter_what_tells_a_rare_class_the_larger_is_the_chosen_strength(power: int) -> None:
+    """Half of a squared distance asks for twice C, up to the largest that is tried."""
+    labels = (np.arange(80) % 4 == 0).astype(np.int64)
+    h = np.stack([np.ones(80), 0.3 * 2 ** (-(power + 1) / 2) * (2 * labels - 1)], axis=1)
+    everywhere = np.arange(80)
+    assert fit_probe(h, labels, train=everywhere, val=everywhere).strength == 2.0**power
 
 
 @pytest.mark.parametrize("solver", ["newton", "liblinear"])

@@ -119,8 +119,6 @@ def test_no_embeddings_give_no_evaluations_and_every_one_needs_a_seed() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("protocol", RANDOM_SPLITS)
 def test_cuda_gives_what_the_cpu_gives(protocol: str) -> None:
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
     labels = np.arange(2000) % 4
     graph = make_graph(labels)
     embeddings = [torch.from_numpy(make_embeddings(labels, noise=0.7, seed=seed)) for seed in range(3)]
@@ -144,6 +142,28 @@ def test_paper_and_reference_fit_on_what_they_say(
     labels = np.arange(200) % 4
     evaluate(make_embeddings(labels, noise=0.5), make_graph(labels), protocol=protocol, num_runs=2)
     assert seen == [(num_train, num_val)] * 2
+
+
+def test_reference_equals_scikit_learn() -> None:
+    """C, a power of two, by five random halves of the training nodes; then one fit on all of them."""
+    random = np.random.default_rng(0)
+    labels = (random.random(400) < 0.45).astype(np.int64)
+    h = random.standard_normal((400, 6)) * [1, 1, 1, 1, 1, 5] + np.outer(labels, [3, 2, 2, 0, 0, 0])
+    x, strengths = h / np.linalg.norm(h, axis=1, keepdims=True), [2.0**power for power in range(-10, 11)]
+
+    def fitted(strength: float, nodes: Array) -> LogisticRegression:
+        return LogisticRegression(solver="liblinear", C=strength).fit(x[nodes], labels[nodes])
+
+    expected = []
+    for run in range(3):
+        train, _, test = fifths(np.arange(400), run_generator(0, run))
+        generator, hits = np.random.default_rng((0, run, 1)), np.zeros(len(strengths))
+        for _ in range(5):
+            half, other = np.split(generator.permutation(train), 2)
+            hits += [(fitted(strength, half).predict(x[other]) == labels[other]).sum() for strength in strengths]
+        expected.append(100 * fitted(strengths[int(hits.argmax())], train).score(x[test], labels[test]))
+    outcome = evaluate(h, make_graph(labels), protocol="reference", num_runs=3, solver="liblinear")
+    assert outcome.runs == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("protocol", ["public", "adamw", "adamw-reference", "auc"])

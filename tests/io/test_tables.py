@@ -103,6 +103,22 @@ def test_every_column_reaches_its_place(tmp_path: Path) -> None:
     assert (graph.edge_column_names, graph.edge_columns.tolist()) == (("dose",), [[1], [9], [0.25]])
 
 
+@pytest.mark.parametrize(
+    ("part", "spelling"),
+    [
+        *[("train", text) for text in ("train", "Train", " TRAIN ")],
+        *[("val", text) for text in ("val", "valid", "validation", "Val", "VALID", "Validation", " validation ")],
+        *[("test", text) for text in ("test", "Test", " TEST ")],
+    ],
+)
+def test_every_spelling_of_a_split_names_that_split_alone(tmp_path: Path, part: str, spelling: str) -> None:
+    edges, nodes = write(tmp_path / "e.csv", EDGES), write(tmp_path / "n.csv", f'id,split\na,"{spelling}"\nb,\nc,\n')
+    splits = read_tables(edges, nodes).splits
+    assert splits is not None
+    for name in ("train", "val", "test"):
+        assert getattr(splits, name)[:, 0].tolist() == [name == part, False, False]
+
+
 def test_csv_and_parquet_and_gzip_and_globs_give_the_same_graph(tmp_path: Path) -> None:
     edges, nodes = write(tmp_path / "e.csv", EDGES), write(tmp_path / "n.csv", NODES)
     expected = read_tables(edges, nodes)

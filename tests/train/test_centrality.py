@@ -39,6 +39,21 @@ def test_eigenvector_centrality_equals_networkx(communities: Graph) -> None:
     np.testing.assert_allclose(ours.numpy() / np.linalg.norm(ours.numpy()), exact, atol=2e-3)
 
 
+def test_walks_are_long_enough_for_a_star_whose_nodes_take_turns() -> None:
+    star = Graph.from_edges(torch.zeros(30, dtype=torch.int64), torch.arange(1, 31))
+    walk = torch.zeros(31, 31, dtype=torch.float64)  # the chance to go from column to row
+    walk[0, 1:], walk[1:, 0] = 1.0, 1 / 30
+    exact = torch.linalg.solve(torch.eye(31) - 0.85 * walk, torch.full((31,), 0.15 / 31, dtype=torch.float64))
+    torch.testing.assert_close(CENTRALITIES["pagerank"](star), exact.float(), atol=5e-4, rtol=0)
+
+
+def test_the_eigenvector_of_a_long_path_is_half_a_sine_wave() -> None:
+    """Its second eigenvalue is close to the first: too few rounds leave the ends too central."""
+    path = Graph.from_edges(torch.arange(19), torch.arange(1, 20))
+    wave = torch.sin(torch.arange(1, 21) * (torch.pi / 21))
+    torch.testing.assert_close(CENTRALITIES["eigenvector"](path), wave / wave.norm(), atol=1e-4, rtol=0)
+
+
 @pytest.mark.parametrize("centrality", CENTRALITIES)
 def test_probabilities_have_the_recipes_mean_and_fall_with_importance(communities: Graph, centrality: str) -> None:
     (spec,) = adaptive_specs(

@@ -8,9 +8,11 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from conftest import make_communities
+from scipy.stats import ttest_ind
 
 from graphstrap.api import baselines
 from graphstrap.errors import InputError
@@ -30,7 +32,7 @@ from graphstrap_lab.reproduce.memory import as_published, estimate_bytes, part_t
 from graphstrap_lab.reproduce.render import Asked, to_markdown
 from graphstrap_lab.reproduce.reports import make_report
 from graphstrap_lab.reproduce.run import fill_ledger
-from graphstrap_lab.reproduce.tables import TABLES, Table, find_table, printed, seeds_for
+from graphstrap_lab.reproduce.tables import TABLES, Printed, Table, find_table, printed, seeds_for
 from graphstrap_lab.reproduce.variants import (
     VARIANTS,
     changed_settings,
@@ -104,6 +106,22 @@ def test_a_cell_has_mean_spread_difference_and_a_test(tmp_path: Path) -> None:
     beside = shown(table, ledger, "bgrl", "amazon-photo", "paper", quick=False)
     assert beside.mean == pytest.approx(93.5)
     assert not shown(table, ledger, "bgrl", "amazon-photo", "reference", quick=True).values
+
+
+@pytest.mark.parametrize(
+    ("values", "is_significant"),
+    [((93.9, 94.0, 94.1), True), ((93.6, 93.9, 93.3, 93.7), False), ((93.0, 93.2, 93.3, 93.1, 93.15), False)],
+)
+def test_a_difference_is_significant_by_welchs_test_at_one_percent(
+    values: tuple[float, ...], is_significant: bool
+) -> None:
+    """Against twenty runs with the mean and the deviation that the paper prints."""
+    runs = np.linspace(-1.0, 1.0, 20)
+    theirs = 93.17 + 0.30 * runs / runs.std(ddof=1)
+    expected = ttest_ind(values, theirs, equal_var=False).pvalue
+    cell = Cell("bgrl", "amazon-photo", "reference", values, "", Printed(93.17, 0.30, "93.17 ± 0.30", True))
+    assert cell.p_value == pytest.approx(expected, rel=1e-6)
+    assert cell.is_significant == is_significant == (expected < 0.01)
 
 
 def test_gca_with_uniform_views_is_grace_and_is_not_computed_again(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ small."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -16,10 +17,11 @@ from torch import Tensor
 from graphstrap import ops
 from graphstrap.graph import CLEAN, Graph, View, ViewSpec
 from graphstrap.nn.encoders.edges import KnownEdges
+from graphstrap.nn.encoders.gcn import standardize
 from graphstrap.nn.methods import Blueprint, build_method
 from graphstrap.ops import _torch, _triton
 from graphstrap.ops._torch import kept_columns, kept_edges
-from graphstrap.run.recipe import Recipe
+from graphstrap.run.recipe import ENCODERS, Recipe
 from graphstrap.train.batches import sampler_flags
 from graphstrap.train.sampling.sampler import Sampler
 from graphstrap.train.sampling.subgraph import Gatherer
@@ -84,6 +86,35 @@ def rebuilt(graph: Graph, chosen: Tensor, number: Callable[[Tensor], Tensor], x:
         edge_columns=column(graph.edge_columns),
         edge_weights=column(graph.edge_weights),
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("gcn", {}),
+        ("mlp", {}),
+        ("mean-pooling", {"root_weight": True}),
+        ("gat", {"num_heads": 2, "num_output_heads": 3}),
+    ],
+)
+def test_weight_standardization_is_of_every_weight_but_those_of_features(name: str, more: dict[str, Any]) -> None:
+    graph = make_random_graph(num_nodes=30, num_edges=90, seed=1)
+    plain, standard = (
+        ENCODERS.get(name)(
+            graph.num_features,
+            (8, 8, 6),
+            norm="none",
+            weight_standardization=is_asked_for,
+            generator=torch.Generator().manual_seed(0),
+            **more,
+        )
+        for is_asked_for in (False, True)
+    )
+    with torch.no_grad():
+        for key, weight in plain.named_parameters():
+            if re.fullmatch(r"(weights|roots|layers\.[12]\.weights)\.\d", key):
+                weight.copy_(standardize(weight))
+    torch.testing.assert_close(standard(graph), plain(graph), rtol=1e-4, atol=1e-6)
 
 
 @every_encoder

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import torch
 from conftest import draw_views, make_random_graph
+from torch import nn
 
 from graphstrap.errors import InputError
 from graphstrap.graph import CLEAN, Graph, View, ViewSpec
 from graphstrap.nn.methods import build_method
-from graphstrap.nn.methods.bgrl import BGRL, average_over_neighbours, bootstrap_loss, target_decay_at
+from graphstrap.nn.methods.bgrl import BGRL, MLP, average_over_neighbours, bootstrap_loss, target_decay_at
 from graphstrap.run.recipe import Recipe
 
 Array = np.ndarray[Any, Any]
@@ -68,6 +69,14 @@ def test_loss_equals_an_independent_numpy_version(projector_size: int, target_ho
     assert float(loss.detach()) == pytest.approx(2 - cosine(q[0], z[1]) - cosine(q[1], z[0]), abs=1e-5)
 
 
+def test_predictor_and_projectors_start_with_the_slope_of_pytorchs_prelu_and_without_biases() -> None:
+    method = make_method(projector_size=6)
+    for module in (method.predictor, method.online_projector, method.target_projector):
+        assert isinstance(module, MLP)
+        h = torch.randn(20, len(module.weight_1))
+        torch.testing.assert_close(module(h), nn.PReLU()(h @ module.weight_1) @ module.weight_2)
+
+
 def test_loss_is_zero_when_predictions_equal_targets_and_two_when_opposite() -> None:
     t = torch.randn(20, 5)
     assert float(bootstrap_loss(3 * t, t)) == pytest.approx(0, abs=1e-6)
@@ -87,10 +96,14 @@ def test_only_online_network_and_predictor_get_gradients(target_hops: int) -> No
 
 
 def test_online_and_target_start_from_different_weights() -> None:
-    method = build_method(Recipe(), input_sizes=(12,), seed=0)
-    online, target = (next(iter(m.parameters())) for m in (method.online, method.target))
-    assert not torch.equal(online, target)
-    again = build_method(Recipe(), input_sizes=(12,), seed=0)
+    method, again = make_method(projector_size=6), make_method(projector_size=6)
+    for online, target in ((method.online, method.target), (method.online_projector, method.target_projector)):
+        for (name, ours), (same_name, other) in zip(
+            online.state_dict().items(), target.state_dict().items(), strict=True
+        ):
+            assert name == same_name
+            assert ours.data_ptr() != other.data_ptr()
+            assert torch.equal(ours, other) == (ours.dim() < 2), name  # weights alone are random
     assert all(torch.equal(a, b) for a, b in zip(method.parameters(), again.parameters(), strict=True))
 
 
