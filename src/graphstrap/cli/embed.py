@@ -84,7 +84,7 @@ def embed(
     h, ids = model.embed(graph, how=how), graph.external_ids
     if wanted is not None:
         o.note(
-            f"note: {len(wanted):,} nodes are embedded within the run's graph, for the new edges name its ids; "
+            f"note: {len(wanted):,} nodes are embedded within the run's graph, whose ids the new edges name; "
             "if they mean other nodes, give the new graph's whole node table",
             quiet=quiet,
         )

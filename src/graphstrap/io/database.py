@@ -404,7 +404,7 @@ def _scan(paths: tuple[str, ...], dialect: Dialect | None) -> str:
 #   again, as ids of nodes do and names of columns do not.
 
 _GZIP_MAGIC = b"\x1f\x8b"
-_ROWS_LOOKED_AT = 10_000
+_CELLS_LOOKED_AT = 1 << 15
 
 
 @dataclass(frozen=True)
@@ -451,7 +451,7 @@ def _stands_again(cells: list[str], rows: Iterator[list[str]]) -> bool:
     may well be a column and a node."""
     first = {cell for cell in cells[:2] if len(cell.strip()) > 2}
     with suppress(csv.Error):  # which DuckDB reports with its line
-        return any(first & set(row[:2]) and row != cells for row in islice(rows, _ROWS_LOOKED_AT))
+        return any(first & set(row[:2]) and row != cells for row in islice(rows, _CELLS_LOOKED_AT // len(cells)))
     return False
 
 

@@ -268,10 +268,8 @@ def has_weight_column(edges: str, options: TableOptions) -> bool:
     """Whether a table of edges has weights. One that is gone, or cannot be read any more, has none."""
     try:
         with connect() as connection:
-            return (
-                choose_edge_columns(open_table(connection, edges, has_header=options.header), options).weight
-                is not None
-            )
+            table = open_table(connection, edges, has_header=options.header)
+            return choose_edge_columns(table, options).weight is not None
     except InputError:
         return False
 

@@ -34,7 +34,7 @@ OWN_COLUMNS, OWN_HOPS = 64, 3
 FEW_NODES, OWN_WEIGHT_OF_FEW = 500, 2.0
 FEW_COLUMNS, LITTLE_LIKENESS = 4, 0.005
 
-_EDGES_COMPARED, _EDGES_AT_ONCE = 50_000, 4_096
+_EDGES_COMPARED, _EDGES_AT_ONCE, _VALUES_COMPARED = 50_000, 1_024, 1 << 26  # fewer edges where rows are long
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ def likeness(graph: Graph) -> float:
     over edges, less that over all pairs of an edge's start and another's end. About 0 for noise."""
     x = graph.x
     assert x is not None
-    chosen = torch.linspace(0, graph.num_edges - 1, min(_EDGES_COMPARED, graph.num_edges), dtype=torch.float64)
-    edges = chosen.long().to(graph.device)
+    num_compared = min(graph.num_edges, _EDGES_COMPARED, max(_EDGES_AT_ONCE, _VALUES_COMPARED // max(1, x.shape[1])))
+    edges = torch.linspace(0, graph.num_edges - 1, num_compared, dtype=torch.float64).long().to(graph.device)
     targets = torch.searchsorted(graph.indptr.long(), edges, right=True) - 1
     ends = torch.stack([graph.indices[edges].long(), targets])
     ends = ends[:, ends[0] != ends[1]]
